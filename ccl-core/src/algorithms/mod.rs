@@ -1,0 +1,38 @@
+//! Algorithms: small pure functions from a [`Spec`] and a rank to a [`Program`].
+//!
+//! They do no I/O and know no transport. A rank writes its own program without writing those of the
+//! others, so that a thousand ranks in one process do not hold a million programs; [`plan`] writes all of
+//! them, for the verifier, the simulator and people.
+
+use crate::plan::{Collective, Plan, Program, Rank, Spec};
+
+/// A way to do some collectives.
+pub trait Algorithm: Sync {
+    /// Its name in variables, plan files and tables: `ring`.
+    fn name(&self) -> &'static str;
+
+    /// Into how many parts it cuts a block, or `None` where it does not do this collective for `ranks`
+    /// members.
+    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32>;
+
+    /// What `rank` does. Only called with the parts that [`parts`](Algorithm::parts) gave.
+    fn program(&self, spec: &Spec, rank: Rank) -> Program;
+}
+
+/// Every algorithm.
+pub fn all() -> &'static [&'static dyn Algorithm] {
+    &[]
+}
+
+/// The algorithm of this name.
+pub fn by_name(name: &str) -> Option<&'static dyn Algorithm> {
+    all().iter().copied().find(|a| a.name() == name)
+}
+
+/// The whole plan: every rank's program. `None` where the algorithm does not do this.
+pub fn plan(algorithm: &dyn Algorithm, collective: Collective, ranks: u32, root: Rank) -> Option<Plan> {
+    let parts = algorithm.parts(collective, ranks)?;
+    let spec = Spec { collective, ranks, root, parts };
+    let programs = (0..ranks).map(|rank| algorithm.program(&spec, rank)).collect();
+    Some(Plan { spec, algorithm: algorithm.name().to_string(), programs })
+}

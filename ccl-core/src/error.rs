@@ -1,0 +1,231 @@
+//! What can go wrong, who is to blame, and what to do about it.
+
+use crate::plan::{Collective, Rank};
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// The result of everything that can fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error: one pointer in size, so that the data path can return it for free.
+pub struct Error(Box<ErrorKind>);
+
+/// The cases of [`Error`]. Each text says what was wrong and what would be right.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller passed something that cannot be: a count, a rank, a buffer, a variable.
+    #[error("invalid argument: {what}; {remedy}")]
+    InvalidArgument {
+        /// What was passed.
+        what: String,
+        /// What would be right.
+        remedy: String,
+    },
+
+    /// A valid request for something that this build or this machine does not do.
+    #[error("unsupported: {what}; {remedy}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What to use instead, or what is missing.
+        remedy: String,
+    },
+
+    /// A plan that the verifier rejected; it was not run.
+    #[error("plan rejected: {0}")]
+    PlanRejected(String),
+
+    /// A file or message that does not parse.
+    #[error("malformed {what}: {cause}")]
+    Malformed {
+        /// What was read.
+        what: String,
+        /// Where it stopped making sense.
+        cause: String,
+    },
+
+    /// A peer is in another call than this rank.
+    #[error(
+        "rank {peer} is in another call: this rank is in {here} (#{sequence}) and got a message of a call \
+         with fingerprint {theirs:#018x} where its own is {ours:#018x}; all ranks must make the same calls in \
+         the same order with the same count, type, operator and root"
+    )]
+    Mismatch {
+        /// The peer whose message does not fit.
+        peer: Rank,
+        /// This rank's collective.
+        here: Collective,
+        /// This rank's call number on the communicator, from 0.
+        sequence: u64,
+        /// Fingerprint of this rank's call.
+        ours: u64,
+        /// Fingerprint in the peer's message.
+        theirs: u64,
+    },
+
+    /// A peer's process or connection is gone.
+    #[error("rank {peer} is lost ({cause}); destroy the communicator and make a new one without it")]
+    PeerLost {
+        /// Who.
+        peer: Rank,
+        /// How it was noticed.
+        cause: String,
+    },
+
+    /// A phase of initialisation or of a call passed its deadline.
+    #[error("{phase} timed out after {:.1} s; absent ranks: {}; {remedy}", waited.as_secs_f64(), RankList(absent))]
+    Timeout {
+        /// What was waited for.
+        phase: String,
+        /// For how long.
+        waited: Duration,
+        /// The ranks that did not show up.
+        absent: Vec<Rank>,
+        /// What to check.
+        remedy: String,
+    },
+
+    /// No transport connects two ranks.
+    #[error("no transport reaches rank {peer}: {reasons}")]
+    Unreachable {
+        /// The peer.
+        peer: Rank,
+        /// Each transport with why it cannot.
+        reasons: String,
+    },
+
+    /// A transport failed.
+    #[error("{transport}: {what}{}", with_peer(*peer))]
+    Transport {
+        /// Its name.
+        transport: &'static str,
+        /// The other end, where there is one.
+        peer: Option<Rank>,
+        /// What it was doing and what happened.
+        what: String,
+        /// The system's word, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+
+    /// The bootstrap failed in another way than by a deadline.
+    #[error("bootstrap: {what}")]
+    Bootstrap {
+        /// What happened, with the address or rank concerned.
+        what: String,
+        /// The system's word, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+
+    /// A system call failed.
+    #[error("{call} failed: {source}; {remedy}")]
+    System {
+        /// The call, with what it was for.
+        call: String,
+        /// What to check.
+        remedy: String,
+        /// The system's word.
+        #[source]
+        source: io::Error,
+    },
+
+    /// The communicator cannot be used any more, because of an earlier error or an abort.
+    #[error("the communicator is unusable since: {0}")]
+    Broken(String),
+}
+
+impl Error {
+    /// Which case it is, with its details.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// An [`ErrorKind::InvalidArgument`].
+    pub fn invalid(what: impl Into<String>, remedy: impl Into<String>) -> Error {
+        ErrorKind::InvalidArgument { what: what.into(), remedy: remedy.into() }.into()
+    }
+
+    /// An [`ErrorKind::Unsupported`].
+    pub fn unsupported(what: impl Into<String>, remedy: impl Into<String>) -> Error {
+        ErrorKind::Unsupported { what: what.into(), remedy: remedy.into() }.into()
+    }
+
+    /// An [`ErrorKind::System`].
+    pub fn system(call: impl Into<String>, source: impl Into<io::Error>, remedy: impl Into<String>) -> Error {
+        ErrorKind::System { call: call.into(), remedy: remedy.into(), source: source.into() }.into()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    #[cold]
+    fn from(kind: ErrorKind) -> Error {
+        Error(Box::new(kind))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Ranks as people write them: `0, 3-7, 12`.
+pub struct RankList<'a>(pub &'a [Rank]);
+
+impl fmt::Display for RankList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranks = self.0.to_vec();
+        ranks.sort_unstable();
+        ranks.dedup();
+        if ranks.is_empty() {
+            return f.write_str("none");
+        }
+        let mut runs = ranks.chunk_by(|a, b| a + 1 == *b).peekable();
+        while let Some(run) = runs.next() {
+            match run {
+                [one] => write!(f, "{one}")?,
+                [first, .., last] => write!(f, "{first}-{last}")?,
+                [] => {}
+            }
+            if runs.peek().is_some() {
+                f.write_str(", ")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn with_peer(peer: Option<Rank>) -> String {
+    peer.map_or_else(String::new, |p| format!(" (peer: rank {p})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn ranks_are_listed_in_runs() {
+        assert_eq!(RankList(&[7, 0, 3, 5, 4]).to_string(), "0, 3-5, 7");
+        assert_eq!(RankList(&[]).to_string(), "none");
+    }
+}

@@ -1,0 +1,223 @@
+//! References to memory that Rust's borrows cannot describe: slots of links and user buffers.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Bytes that a move reads: part of a user's buffer, of scratch, or a filled slot of a link.
+///
+/// Borrows cannot describe such memory: the send and the receive buffer of an in-place call are the same
+/// bytes, and a slot belongs to another process until it is published. So a piece is an address and a
+/// length, and whoever makes one answers for it:
+///
+/// - *User buffers and scratch*: valid until the call that they were given to has ended.
+/// - *Slots*: valid, and not written by anybody, from [`peek`](crate::transport::Fabric::peek) until
+///   [`release`](crate::transport::Fabric::release).
+///
+/// Only the engine holds pieces, and it drops them within the step in which it got them.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+/// Bytes that a move writes; as [`Piece`], but nobody else reads or writes them: a slot from
+/// [`reserve`](crate::transport::Fabric::reserve) until [`publish`](crate::transport::Fabric::publish).
+///
+/// A sink may be the very same bytes as a source of the same move (in place), never overlap it partly.
+#[derive(Clone, Copy, Debug)]
+pub struct PieceMut {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a piece is an address; what may be done with it, and when, is the contract above, which does
+// not depend on the thread.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Send for PieceMut {}
+
+impl Piece {
+    /// No bytes.
+    pub const EMPTY: Piece = Piece { at: NonNull::dangling(), len: 0 };
+
+    /// The piece of `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// The bytes are readable, and nobody writes them but a move that has this piece both as a source
+    /// and as a sink, for as long as the type's contract says.
+    #[inline]
+    pub unsafe fn new(at: *const u8, len: usize) -> Piece {
+        if len == 0 {
+            return Piece::EMPTY;
+        }
+        debug_assert!(!at.is_null());
+        // SAFETY: the caller gives readable, so non-null, bytes.
+        Piece { at: unsafe { NonNull::new_unchecked(at.cast_mut()) }, len }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing to read.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address, for kernels and transports.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.at.as_ptr()
+    }
+
+    /// `len` bytes from `offset`, which must lie inside.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Piece {
+        assert!(offset <= self.len && len <= self.len - offset, "piece sliced past its end");
+        // SAFETY: the range lies inside a piece whose maker vouched for all of it.
+        unsafe { Piece::new(self.at.as_ptr().add(offset), len) }
+    }
+}
+
+impl PieceMut {
+    /// No bytes.
+    pub const EMPTY: PieceMut = PieceMut { at: NonNull::dangling(), len: 0 };
+
+    /// The piece of `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// The bytes are writable, and nobody else reads or writes them, for as long as the type's contract
+    /// says.
+    #[inline]
+    pub unsafe fn new(at: *mut u8, len: usize) -> PieceMut {
+        if len == 0 {
+            return PieceMut::EMPTY;
+        }
+        debug_assert!(!at.is_null());
+        // SAFETY: the caller gives writable, so non-null, bytes.
+        PieceMut { at: unsafe { NonNull::new_unchecked(at) }, len }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing to write.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address, for kernels and transports.
+    #[inline]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    /// The same bytes to read, once written.
+    #[inline]
+    pub fn as_piece(&self) -> Piece {
+        Piece { at: self.at, len: self.len }
+    }
+
+    /// `len` bytes from `offset`, which must lie inside.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> PieceMut {
+        assert!(offset <= self.len && len <= self.len - offset, "piece sliced past its end");
+        // SAFETY: the range lies inside a piece whose maker vouched for all of it.
+        unsafe { PieceMut::new(self.at.as_ptr().add(offset), len) }
+    }
+}
+
+/// The send and the receive buffer of a call, as the engine sees them.
+///
+/// The lifetime is that of the slices they were made from; a call ends before it does.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers<'a> {
+    input: Piece,
+    output: PieceMut,
+    in_place: bool,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Buffers<'a> {
+    /// Two buffers that do not overlap. Lengths in bytes; empty where a rank has none.
+    pub fn new(input: &'a [u8], output: &'a mut [u8]) -> Buffers<'a> {
+        // SAFETY: both are borrowed for 'a, the output exclusively.
+        unsafe {
+            Buffers {
+                input: Piece::new(input.as_ptr(), input.len()),
+                output: PieceMut::new(output.as_mut_ptr(), output.len()),
+                in_place: false,
+                life: PhantomData,
+            }
+        }
+    }
+
+    /// Input and output lie in one buffer, each at its byte range, as an in-place call wants it.
+    /// Panics where a range does not lie inside the buffer.
+    pub fn in_place(
+        buffer: &'a mut [u8],
+        input: std::ops::Range<usize>,
+        output: std::ops::Range<usize>,
+    ) -> Buffers<'a> {
+        let (input_len, output_len) = (buffer[input.clone()].len(), buffer[output.clone()].len());
+        let base = buffer.as_mut_ptr();
+        // SAFETY: both ranges lie in `buffer`, borrowed exclusively for 'a.
+        unsafe {
+            Buffers {
+                input: Piece::new(base.add(input.start), input_len),
+                output: PieceMut::new(base.add(output.start), output_len),
+                in_place: true,
+                life: PhantomData,
+            }
+        }
+    }
+
+    /// Buffers given as addresses, as they come through the C ABI.
+    ///
+    /// # Safety
+    /// `input` is readable for `input_len` bytes and `output` writable for `output_len` bytes for 'a;
+    /// nobody else writes the first or touches the second meanwhile. They do not overlap, or, with
+    /// `in_place`, lie as [`Collective::in_place_output`](crate::Collective::in_place_output) says.
+    pub unsafe fn from_raw(
+        input: *const u8,
+        input_len: usize,
+        output: *mut u8,
+        output_len: usize,
+        in_place: bool,
+    ) -> Buffers<'a> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Buffers {
+                input: Piece::new(input, input_len),
+                output: PieceMut::new(output, output_len),
+                in_place,
+                life: PhantomData,
+            }
+        }
+    }
+
+    /// The send buffer.
+    #[inline]
+    pub fn input(&self) -> Piece {
+        self.input
+    }
+
+    /// The receive buffer.
+    #[inline]
+    pub fn output(&self) -> PieceMut {
+        self.output
+    }
+
+    /// Whether the two lie on each other as an in-place call wants it.
+    #[inline]
+    pub fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+}

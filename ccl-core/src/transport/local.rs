@@ -1,0 +1,6 @@
+//! To come.
+
+/// To come.
+pub struct LocalHub;
+/// To come.
+pub struct LocalTransport;

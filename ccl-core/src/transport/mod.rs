@@ -1,0 +1,201 @@
+//! What moves bytes: the contract between the engine and a transport.
+//!
+//! A transport gives one rank of one communicator its ends of [links](LinkKey). It has two faces:
+//!
+//! - [`Fabric`], the data path: reserve a slot, write into it, publish it; peek at the next filled slot,
+//!   read it, release it. The engine knows no more than this.
+//! - [`Transport`], the set-up: what can be reached and how well, connecting links, waiting, counters.
+//!
+//! # The contract of the data path
+//!
+//! A link is first in, first out, and *bounded*: at most [`Capabilities::credits`] pieces are published
+//! and not yet released. Nothing is lost, doubled, reordered or cut. For one sender:
+//!
+//! 1. [`reserve`](Fabric::reserve) gives a slot of the wanted length, or `None` while a peer holds all
+//!    credits. It is *idempotent*: until `publish`, the same sender gets the same slot again, so that a
+//!    move that waits for something else may ask anew at each poll.
+//! 2. Between `reserve` and `publish` the bytes belong to this rank alone.
+//! 3. [`publish`](Fabric::publish) hands the slot over. All writes to it happen before any read through
+//!    a `peek` that returns it. It never waits: the credit was taken by `reserve`.
+//!
+//! For one receiver:
+//!
+//! 1. [`peek`](Fabric::peek) gives the oldest piece that is not released, or `None`. It is idempotent.
+//! 2. Between `peek` and `release` the bytes do not change.
+//! 3. [`release`](Fabric::release) returns the slot and its credit. All reads happen before the sender's
+//!    next write to it.
+//!
+//! A sender may have several peers ([`Links`](crate::plan::Links)): then the slot is written once, and
+//! each peer sees it on its own link; a transport that cannot share a slot copies it at `publish`. It
+//! is free again when all of them have released it, and `reserve` needs a credit on every one of the links.
+//!
+//! Every piece carries a `tag`, the fingerprint of the call that it belongs to; the engine compares.
+//! A transport delivers the tag with the piece and does not look at it.
+//!
+//! No method of [`Fabric`] blocks, allocates, locks or makes a system call on the common path.
+//!
+//! # How a piece travels
+//!
+//! The plan does not know, and no plan depends on it:
+//!
+//! | way | sender | receiver |
+//! | --- | --- | --- |
+//! | in the line | `reserve` gives bytes inside the message's own cache line or work request | `peek` finds them beside the flag |
+//! | through a slot | `reserve` gives a slot in memory that the peer can read, or that is registered | `peek` gives the slot in place |
+//!
+//! Two more are foreseen, each as methods with a default that says "no": *by reference* (the sender
+//! publishes the address of mapped or registered user memory instead of filling a slot) and *offered* (the
+//! receiver announces its own buffer before the piece comes). Both change who owns which bytes between the
+//! same four calls, and nothing else.
+//!
+//! # How queue pairs implement it
+//!
+//! One reliable connection per pair and channel. A slot is a part of a registered ring at the sender,
+//! mirrored at the receiver: `publish` posts one RDMA write-with-immediate of the used bytes (inline when
+//! short), the immediate carries the slot's number; the header in front of the bytes carries the tag and
+//! the length. `peek` looks at what the completion queue delivered. `release` counts, and the credits go
+//! back piggybacked on the next write the other way, or in an inline write of their own once half of them
+//! are owed. A slot sent to several peers is one registered buffer and one work request each. `reserve`
+//! fails without credit, so no receiver-not-ready can happen. Completions are polled by whoever steps; the
+//! completion channel's descriptor is what [`Transport::park`] sleeps on.
+//!
+//! # How device slots implement it
+//!
+//! The slots lie in device memory that the peers have mapped (IPC), and the four calls happen inside the
+//! kernel that interprets the same lanes: `reserve` and `peek` are acquire loads of a counter in the peer's
+//! or in one's own memory, `publish` and `release` release stores. [`Transport::connect`] exchanges the
+//! memory handles, and the host-side [`Fabric`] is what the proxy thread uses for links that leave the node.
+
+use crate::error::Result;
+use crate::plan::Rank;
+use crate::simd::{Piece, PieceMut};
+use std::time::{Duration, Instant};
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod local;
+
+pub use local::{LocalHub, LocalTransport};
+
+/// Names a link: pieces go from `from` to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkKey {
+    /// The sender.
+    pub from: Rank,
+    /// The receiver.
+    pub to: Rank,
+    /// Which of the links between the two.
+    pub channel: u16,
+}
+
+/// The sending end of one or more links, as a transport numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SenderId(pub u32);
+
+/// The receiving end of a link, as a transport numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReceiverId(pub u32);
+
+/// A piece that has come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The bytes, in place, until `release`.
+    pub piece: Piece,
+    /// The fingerprint of the sender's call.
+    pub tag: u64,
+}
+
+/// The data path. The [module](self) has the contract of each call.
+pub trait Fabric {
+    /// A slot of exactly `len` bytes (at most [`Capabilities::slot_bytes`]), or `None` for want of credit.
+    fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>>;
+
+    /// Hands over the slot that `reserve` gave.
+    fn publish(&mut self, to: SenderId, tag: u64) -> Result<()>;
+
+    /// The oldest piece not yet released, or `None`.
+    fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>>;
+
+    /// Gives back the piece that `peek` gave.
+    fn release(&mut self, from: ReceiverId) -> Result<()>;
+}
+
+/// The set-up of a transport: one object per rank and communicator.
+pub trait Transport: Fabric + Send {
+    /// Its name in logs, errors and variables: `shm`, `tcp`, `ib`.
+    fn name(&self) -> &'static str;
+
+    /// What it can do; constant over its life.
+    fn capabilities(&self) -> Capabilities;
+
+    /// At most 256 bytes that every other rank is given at initialisation, for [`probe`](Transport::probe).
+    fn address(&self) -> Vec<u8>;
+
+    /// Whether the rank with this address can be reached, how well, or why not. Makes no connection.
+    fn probe(&self, peer: Rank, address: &[u8]) -> std::result::Result<Reach, String>;
+
+    /// Opens links, each with this rank at one of its ends; links that are open already are left alone.
+    /// The peers open the same links at the same time. Fails at the exchange's deadline, naming
+    /// the ranks that did not come.
+    fn connect(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()>;
+
+    /// The sending end for the open links to all of `peers`. The same arguments give the same end.
+    fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId>;
+
+    /// The receiving end of the open link from `peer`. The same arguments give the same end.
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId>;
+
+    /// Sleeps until something may have happened on one of the open links, at most for `limit`. May return
+    /// early, never misses a piece or a credit that came before it slept.
+    fn park(&mut self, limit: Duration) -> Result<()>;
+
+    /// What every open link has done so far.
+    fn counters(&self) -> Vec<(LinkKey, Counters)>;
+}
+
+/// Swaps opaque blobs with peers while links are being connected.
+pub trait Exchange {
+    /// Sends each blob to its rank and returns what the same ranks sent, in the same order. Every named
+    /// rank must name this one in a call of its own. At most 4096 bytes each.
+    fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>>;
+
+    /// When connecting must have ended.
+    fn deadline(&self) -> Instant;
+}
+
+/// What a transport can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capabilities {
+    /// Longest piece in bytes.
+    pub slot_bytes: usize,
+    /// Pieces on a link that may be published and not yet released.
+    pub credits: u32,
+    /// Pieces up to this many bytes travel in the line, without a slot.
+    pub inline_bytes: usize,
+    /// Whether a slot sent to several peers is written once.
+    pub shared_slots: bool,
+    /// Whether several ranks of one process may use it.
+    pub threads: bool,
+}
+
+/// How well a peer is reached; the cost function's α and 1/β.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reach {
+    /// One way, short piece, in nanoseconds.
+    pub latency_ns: f64,
+    /// Bytes per nanosecond (GB/s).
+    pub bandwidth: f64,
+}
+
+/// What a link has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Pieces published (at the sender) or released (at the receiver).
+    pub pieces: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Pieces among them that travelled in the line.
+    pub inline: u64,
+    /// Polls that found no credit (at the sender) or no piece (at the receiver).
+    pub stalls: u64,
+}
