@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn long_parts_begin_on_lines_and_short_ones_are_even() {
         let spec = spec(Collective::AllReduce, 4, 4);
-        let long = Layout::new(&spec, 0, 1003, DataType::F32, 1 << 20).expect("valid");
+        let long = Layout::new(&spec, 0, 2003, DataType::F32, 1 << 20).expect("valid");
         assert!((0..4).all(|c| long.piece(c, 0).start.is_multiple_of(64)));
         let short = Layout::new(&spec, 0, 10, DataType::F32, 1 << 20).expect("valid");
         let lens: Vec<_> = (0..4).map(|c| short.piece(c, 0).len() / 4).collect();
