@@ -4,7 +4,16 @@
 //! others, so that a thousand ranks in one process do not hold a million programs; [`plan`] writes all of
 //! them, for the verifier, the simulator and people.
 
+mod moves;
+mod oneshot;
+mod ring;
+mod twoshot;
+
 use crate::plan::{Collective, Plan, Program, Rank, Spec};
+
+pub use oneshot::OneShot;
+pub use ring::Ring;
+pub use twoshot::TwoShot;
 
 /// A way to do some collectives.
 pub trait Algorithm: Sync {
@@ -21,7 +30,7 @@ pub trait Algorithm: Sync {
 
 /// Every algorithm.
 pub fn all() -> &'static [&'static dyn Algorithm] {
-    &[]
+    &[&OneShot, &TwoShot, &Ring]
 }
 
 /// The algorithm of this name.
