@@ -4,7 +4,24 @@
 //! others, so that a thousand ranks in one process do not hold a million programs; [`plan`] writes all of
 //! them, for the verifier, the simulator and people.
 
+mod binomial;
+mod chain;
+mod moves;
+mod oneshot;
+mod pairwise;
+mod ring;
+mod tree;
+mod twoshot;
+
 use crate::plan::{Collective, Plan, Program, Rank, Spec};
+
+pub use binomial::Binomial;
+pub use chain::Chain;
+pub use oneshot::OneShot;
+pub use pairwise::Pairwise;
+pub use ring::Ring;
+pub use tree::Tree;
+pub use twoshot::TwoShot;
 
 /// A way to do some collectives.
 pub trait Algorithm: Sync {
@@ -21,7 +38,7 @@ pub trait Algorithm: Sync {
 
 /// Every algorithm.
 pub fn all() -> &'static [&'static dyn Algorithm] {
-    &[]
+    &[&OneShot, &TwoShot, &Ring, &Tree, &Chain, &Binomial, &Pairwise]
 }
 
 /// The algorithm of this name.

@@ -1,1 +1,31 @@
-//! To come.
+//! The engine: runs one rank's program over links and memory.
+//!
+//! A [`Schedule`] is a [`Program`](crate::plan::Program) bound to the link ends of a
+//! [`Fabric`](crate::transport::Fabric), flattened into arrays. It is made once per plan and kept. A
+//! [`Call`] says what one run of it is about: how the buffers are cut ([`Layout`]), how values are combined
+//! ([`Reducer`](crate::simd::Reducer)), and the tag that every piece of it carries.
+//!
+//! ```text
+//! schedule.start(call)?;
+//! loop {
+//!     match schedule.step(&mut fabric, &buffers)? {
+//!         Progress::Done => break,
+//!         Progress::Moved => {}
+//!         Progress::Blocked => /* spin, yield, park: schedule.waits() says for whom */,
+//!     }
+//! }
+//! ```
+//!
+//! A step runs every lane as far as its links let it, within a bound, and returns. Nothing here blocks,
+//! looks at a clock, makes a system call, takes a lock, or allocates (a call with longer tiles than all
+//! before it makes the scratch memory grow). The same steps over the same arrivals give the same bits, and
+//! since a move waits for all of its sources and combines them in the plan's order, so do any other steps:
+//! timing does not show in results.
+
+mod layout;
+mod run;
+mod schedule;
+
+pub use layout::Layout;
+pub use run::{Progress, Wait, WaitOn};
+pub use schedule::{Call, Links, Schedule};

@@ -1,0 +1,35 @@
+//! `twoshot`: a direct reduce-scatter, then a direct all-gather.
+//!
+//! Rank r gathers everybody's part r, combines it in rank order and sends the result to all. Two messages
+//! deep, every byte crosses a link twice at most, which is optimal; 2(n - 1) messages per rank. As each part
+//! is combined once, in rank order, the result has the bits of a serial loop on every rank.
+
+use super::Algorithm;
+use super::moves::{after, alone, before, from, one_lane, step, to, to_all};
+use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+
+/// The direct algorithm of two steps; see the [module](self).
+pub struct TwoShot;
+
+impl Algorithm for TwoShot {
+    fn name(&self) -> &'static str {
+        "twoshot"
+    }
+
+    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
+        (collective == Collective::AllReduce).then_some(ranks)
+    }
+
+    fn program(&self, spec: &Spec, rank: Rank) -> Program {
+        let n = spec.ranks;
+        if n == 1 {
+            return alone(spec);
+        }
+        let term = |r| if r == rank { Source::Input(rank) } else { from(r) };
+        let mut moves = Vec::with_capacity(2 * n as usize);
+        moves.extend(after(n, rank).map(|peer| step([Source::Input(peer)], [to(peer)])));
+        moves.push(step((0..n).map(term).collect::<Vec<_>>(), [Sink::Output(rank), to_all(after(n, rank))]));
+        moves.extend(before(n, rank).map(|peer| step([from(peer)], [Sink::Output(peer)])));
+        one_lane(moves)
+    }
+}

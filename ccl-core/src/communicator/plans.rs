@@ -1,0 +1,127 @@
+//! Plans that a communicator has made, bound to its links; calls that it has prepared.
+
+use super::Call;
+use crate::engine::{Layout, Schedule};
+use crate::error::Result;
+use crate::plan::{Collective, Rank};
+use crate::simd::Reducer;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// What a program depends on, beside the rank and the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PlanKey {
+    pub(super) collective: Collective,
+    pub(super) root: Rank,
+    pub(super) algorithm: &'static str,
+}
+
+/// A call with everything worked out that does not change from one call to the next.
+pub(super) struct Prepared {
+    pub(super) schedule: usize,
+    pub(super) layout: Layout,
+    pub(super) reducer: Reducer,
+    /// [`fingerprint::of_call`](super::fingerprint::of_call).
+    pub(super) fingerprint: u64,
+    pub(super) algorithm: &'static str,
+    pub(super) predicted_ns: f64,
+}
+
+/// The cache. A job makes the same few calls over and over; the last one is found by one comparison.
+#[derive(Default)]
+pub(super) struct Plans {
+    pub(super) schedules: Vec<Schedule>,
+    by_plan: HashMap<PlanKey, usize>,
+    pub(super) prepared: Vec<Prepared>,
+    by_call: HashMap<(Call, bool), usize, BuildHasherDefault<CallHasher>>,
+    last: Option<((Call, bool), usize)>,
+}
+
+/// Prepared calls kept; with more the cache starts anew, so that a job whose sizes never repeat does not
+/// grow. Schedules stay: there are few, and they hold link ends.
+const MOST_PREPARED: usize = 4096;
+
+impl Plans {
+    /// The prepared call, if there is one.
+    #[inline]
+    pub(super) fn find(&mut self, call: &Call, in_place: bool) -> Option<usize> {
+        let key = (*call, in_place);
+        match self.last {
+            Some((last, index)) if last == key => Some(index),
+            _ => {
+                let index = *self.by_call.get(&key)?;
+                self.last = Some((key, index));
+                Some(index)
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, call: &Call, in_place: bool, prepared: Prepared) -> usize {
+        if self.prepared.len() == MOST_PREPARED {
+            self.forget_calls();
+        }
+        self.prepared.push(prepared);
+        let index = self.prepared.len() - 1;
+        self.by_call.insert((*call, in_place), index);
+        index
+    }
+
+    /// Drops prepared calls, for a change of what they were prepared with.
+    pub(super) fn forget_calls(&mut self) {
+        self.prepared.clear();
+        self.by_call.clear();
+        self.last = None;
+    }
+
+    /// The schedule of a plan, made by `make` the first time.
+    pub(super) fn schedule(
+        &mut self,
+        key: PlanKey,
+        make: impl FnOnce() -> Result<Schedule>,
+    ) -> Result<usize> {
+        if let Some(&index) = self.by_plan.get(&key) {
+            return Ok(index);
+        }
+        self.schedules.push(make()?);
+        let index = self.schedules.len() - 1;
+        self.by_plan.insert(key, index);
+        Ok(index)
+    }
+}
+
+/// Multiplies and rotates word by word: calls are few words of our own making, so no attacker picks them
+/// and the standard hasher's strength would only cost time.
+#[derive(Default)]
+struct CallHasher(u64);
+
+impl Hasher for CallHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word as u64);
+    }
+}

@@ -1,0 +1,199 @@
+//! Which transport carries a pair of ranks, and the fabric that they make together.
+
+use crate::engine::Links;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Program, Rank, Sink, Source};
+use crate::simd::PieceMut;
+use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Link ends of all transports carry the transport's index in the upper bits of their number.
+const INDEX_BITS: u32 = 28;
+
+/// What every rank tells the others about itself at initialisation.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Introduction {
+    /// Name and address of each transport that the rank has opened, best first.
+    pub(super) transports: Vec<(String, Vec<u8>)>,
+    /// Settings that all ranks must share.
+    pub(super) settings: String,
+}
+
+/// The transports of one rank, and who is reached by which.
+pub(super) struct Routes {
+    rank: Rank,
+    transports: Vec<Box<dyn Transport>>,
+    introductions: Vec<Introduction>,
+    chosen: BTreeMap<Rank, usize>,
+}
+
+impl Routes {
+    pub(super) fn new(
+        rank: Rank,
+        transports: Vec<Box<dyn Transport>>,
+        introductions: Vec<Introduction>,
+    ) -> Routes {
+        Routes { rank, transports, introductions, chosen: BTreeMap::new() }
+    }
+
+    /// The transport for a peer: the first of ours that the peer has too and that reaches it.
+    fn choose(&mut self, peer: Rank) -> Result<usize> {
+        if let Some(&index) = self.chosen.get(&peer) {
+            return Ok(index);
+        }
+        let theirs = &self.introductions[peer as usize].transports;
+        let mut reasons = Vec::new();
+        for (index, transport) in self.transports.iter().enumerate() {
+            let Some((_, address)) = theirs.iter().find(|(name, _)| name == transport.name()) else {
+                reasons.push(format!("{}: the peer does not have it", transport.name()));
+                continue;
+            };
+            match transport.probe(peer, address) {
+                Ok(reach) => {
+                    tracing::debug!(peer, transport = transport.name(), ?reach, "route chosen");
+                    self.chosen.insert(peer, index);
+                    return Ok(index);
+                }
+                Err(why) => reasons.push(format!("{}: {why}", transport.name())),
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push("this rank has opened no transport".to_string());
+        }
+        Err(ErrorKind::Unreachable { peer, reasons: reasons.join("; ") }.into())
+    }
+
+    /// How many ranks, this one included, the first transport reaches; those that share the host for
+    /// shared memory.
+    pub(super) fn reached_by(&self, name: &str) -> u32 {
+        let Some(transport) = self.transports.iter().find(|t| t.name() == name) else { return 1 };
+        let reached = self.introductions.iter().enumerate().filter(|(peer, introduction)| {
+            *peer as Rank != self.rank
+                && introduction
+                    .transports
+                    .iter()
+                    .any(|(n, address)| n == name && transport.probe(*peer as Rank, address).is_ok())
+        });
+        1 + reached.count() as u32
+    }
+
+    /// Opens every link that the program uses.
+    pub(super) fn connect(&mut self, program: &Program, exchange: &mut dyn Exchange) -> Result<()> {
+        let mut wanted: BTreeMap<usize, Vec<LinkKey>> = BTreeMap::new();
+        for key in links_of(program, self.rank) {
+            let peer = if key.from == self.rank { key.to } else { key.from };
+            wanted.entry(self.choose(peer)?).or_default().push(key);
+        }
+        for (index, keys) in wanted {
+            self.transports[index].connect(&keys, exchange)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps in the transport. With several, none can be slept on without deafness to the others, so
+    /// the sleep is short.
+    pub(super) fn park(&mut self, limit: Duration) -> Result<()> {
+        let alone = self.transports.len() == 1;
+        let limit = if alone { limit } else { limit.min(Duration::from_micros(200)) };
+        match self.transports.first_mut() {
+            Some(transport) => transport.park(limit),
+            None => Ok(()),
+        }
+    }
+
+    /// The transport for each peer that was needed so far, with its name.
+    pub(super) fn chosen(&self) -> impl Iterator<Item = (Rank, &'static str)> + '_ {
+        self.chosen.iter().map(|(&peer, &index)| (peer, self.transports[index].name()))
+    }
+
+    pub(super) fn transports(&self) -> &[Box<dyn Transport>] {
+        &self.transports
+    }
+
+    /// The longest piece that every transport takes.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.transports.iter().map(|t| t.capabilities().slot_bytes).min().unwrap_or(1 << 20)
+    }
+
+    #[inline(always)]
+    fn of(&mut self, id: u32) -> (&mut dyn Transport, u32) {
+        (self.transports[(id >> INDEX_BITS) as usize].as_mut(), id & ((1 << INDEX_BITS) - 1))
+    }
+}
+
+/// Every link that a program uses, each once.
+pub(super) fn links_of(program: &Program, rank: Rank) -> Vec<LinkKey> {
+    let mut keys = Vec::new();
+    for mv in program.lanes.iter().flat_map(|lane| &lane.moves) {
+        for source in &mv.from {
+            if let Source::Link(link) = source {
+                keys.push(LinkKey { from: link.peer, to: rank, channel: link.channel });
+            }
+        }
+        for sink in &mv.into {
+            if let Sink::Links(links) = sink {
+                let channel = links.channel;
+                keys.extend(links.peers.iter().map(|&to| LinkKey { from: rank, to, channel }));
+            }
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn global(index: usize, id: u32) -> Result<u32> {
+    if id >> INDEX_BITS != 0 {
+        return Err(Error::unsupported(
+            format!("link end {id} of one transport"),
+            "a communicator has at most 2^28 of them",
+        ));
+    }
+    Ok((index as u32) << INDEX_BITS | id)
+}
+
+impl Links for Routes {
+    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
+        let mut by_transport: BTreeMap<usize, Vec<Rank>> = BTreeMap::new();
+        for &peer in peers {
+            by_transport.entry(self.choose(peer)?).or_default().push(peer);
+        }
+        let ends = by_transport.into_iter().map(|(index, peers)| {
+            Ok(SenderId(global(index, self.transports[index].sender(&peers, channel)?.0)?))
+        });
+        ends.collect()
+    }
+
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
+        let index = self.choose(peer)?;
+        Ok(ReceiverId(global(index, self.transports[index].receiver(peer, channel)?.0)?))
+    }
+}
+
+impl Fabric for Routes {
+    #[inline]
+    fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
+        let (transport, id) = self.of(to.0);
+        transport.reserve(SenderId(id), len)
+    }
+
+    #[inline]
+    fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
+        let (transport, id) = self.of(to.0);
+        transport.publish(SenderId(id), tag)
+    }
+
+    #[inline]
+    fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
+        let (transport, id) = self.of(from.0);
+        transport.peek(ReceiverId(id))
+    }
+
+    #[inline]
+    fn release(&mut self, from: ReceiverId) -> Result<()> {
+        let (transport, id) = self.of(from.0);
+        transport.release(ReceiverId(id))
+    }
+}

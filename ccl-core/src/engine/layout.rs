@@ -1,0 +1,191 @@
+//! Which bytes of the buffers a chunk's piece is.
+
+use crate::element::DataType;
+use crate::error::{Error, Result};
+use crate::plan::{Rank, Spec};
+use std::ops::Range;
+
+/// Parts of at least this many bytes begin on a whole line.
+const ROUND_FROM: usize = 1024;
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// How the buffers of one call are cut into chunks and pieces.
+///
+/// A block of `count` elements is cut into the spec's parts: part `p` begins at element
+/// `min(p * per, count)`, where `per` is `count / parts` rounded up, and further up to whole lines of 64
+/// bytes where a part has at least 1024 bytes. So the last parts may be short or empty. A part is cut into
+/// tiles in the same way. All ranks of a call cut alike, if they were given the same `tile_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub(super) spec: Spec,
+    pub(super) rank: Rank,
+    // All in bytes, and whole elements: the hot path multiplies and compares, and does not divide.
+    block: usize,
+    part: usize,
+    tile: usize,
+    tiles: usize,
+    input: usize,
+    output: usize,
+    element: usize,
+}
+
+impl Layout {
+    /// The layout at `rank` of a call with blocks of `count` elements, in tiles of at most `tile_bytes`.
+    pub fn new(spec: &Spec, rank: Rank, count: usize, dtype: DataType, tile_bytes: usize) -> Result<Layout> {
+        let element = dtype.size();
+        if spec.parts == 0 || spec.ranks == 0 || rank >= spec.ranks {
+            return Err(Error::invalid(
+                format!("rank {rank} in a plan for {} ranks with {} parts", spec.ranks, spec.parts),
+                "at least one part, and ranks from 0 up to their number",
+            ));
+        }
+        if tile_bytes < element {
+            return Err(Error::invalid(
+                format!("tiles of {tile_bytes} bytes for elements of {element}"),
+                "at least one element",
+            ));
+        }
+        let too_long = || {
+            Error::invalid(
+                format!("{count} elements of type {dtype} in {} on {} ranks", spec.collective, spec.ranks),
+                "buffers must have fewer than 2^63 bytes",
+            )
+        };
+        let sized = |blocks: u32| {
+            let bytes = count.checked_mul(element)?.checked_mul(blocks as usize)?;
+            (bytes <= isize::MAX as usize).then_some(bytes)
+        };
+        let block = sized(1).ok_or_else(too_long)?;
+        let input = sized(spec.collective.input_blocks(spec.ranks, rank, spec.root)).ok_or_else(too_long)?;
+        let output =
+            sized(spec.collective.output_blocks(spec.ranks, rank, spec.root)).ok_or_else(too_long)?;
+
+        let parts = spec.parts as usize;
+        let mut part = if parts == 1 { block } else { count.div_ceil(parts) * element };
+        if parts > 1 && part >= ROUND_FROM {
+            part = part.next_multiple_of(LINE);
+        }
+        part.checked_mul(parts).ok_or_else(too_long)?;
+        let tile = if tile_bytes >= LINE { tile_bytes / LINE * LINE } else { tile_bytes / element * element };
+        let longest = part.min(block);
+        let tiles = if longest <= tile { 1 } else { longest.div_ceil(tile) };
+        Ok(Layout { spec: *spec, rank, block, part, tile, tiles, input, output, element })
+    }
+
+    /// How often each lane is run; at least once, and the same on every rank.
+    #[inline]
+    pub fn tiles(&self) -> usize {
+        self.tiles
+    }
+
+    /// The longest piece in bytes: what a scratch piece and a link's slot must hold.
+    #[inline]
+    pub fn longest_piece(&self) -> usize {
+        self.tile.min(self.part).min(self.block)
+    }
+
+    /// Length of the send buffer in bytes.
+    #[inline]
+    pub fn input_bytes(&self) -> usize {
+        self.input
+    }
+
+    /// Length of the receive buffer in bytes.
+    #[inline]
+    pub fn output_bytes(&self) -> usize {
+        self.output
+    }
+
+    /// Size of one element in bytes.
+    #[inline]
+    pub fn element_bytes(&self) -> usize {
+        self.element
+    }
+
+    /// The bytes of tile `tile` of chunk `chunk` within its buffer; empty past the chunk's end.
+    pub fn piece(&self, chunk: u32, tile: usize) -> Range<usize> {
+        let (at, len) = self.at(Place::of(chunk, self.spec.parts), tile);
+        at..at + len
+    }
+
+    /// Offset and length in bytes.
+    #[inline]
+    pub(super) fn at(&self, place: Place, tile: usize) -> (usize, usize) {
+        let from = (place.part as usize * self.part).min(self.block);
+        let end = (from + self.part).min(self.block);
+        let from = (from + tile * self.tile).min(end);
+        let len = (end - from).min(self.tile);
+        (place.block as usize * self.block + from, len)
+    }
+}
+
+/// A chunk, taken apart once so that no division happens per piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) block: u32,
+    pub(super) part: u32,
+}
+
+impl Place {
+    pub(super) fn of(chunk: u32, parts: u32) -> Place {
+        Place { block: chunk / parts, part: chunk % parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Collective;
+
+    fn spec(collective: Collective, ranks: u32, parts: u32) -> Spec {
+        Spec { collective, ranks, root: 0, parts }
+    }
+
+    #[test]
+    fn pieces_cover_each_block_once_and_in_order() {
+        for parts in [1, 2, 3, 7, 8, 64] {
+            for count in [0, 1, 2, 5, 63, 64, 1000, 4096, 5003] {
+                for tile_bytes in [8, 24, 64, 100, 1024, 1 << 20] {
+                    let spec = spec(Collective::AllGather, 3, parts);
+                    let layout = Layout::new(&spec, 1, count, DataType::F64, tile_bytes).expect("valid");
+                    assert_eq!((layout.input_bytes(), layout.output_bytes()), (count * 8, count * 24));
+                    let mut next = 0;
+                    for chunk in 0..3 * parts {
+                        for tile in 0..layout.tiles() {
+                            let piece = layout.piece(chunk, tile);
+                            assert!(piece.len() <= tile_bytes && piece.len() <= layout.longest_piece());
+                            assert_eq!((piece.start % 8, piece.end % 8), (0, 0));
+                            if !piece.is_empty() {
+                                assert_eq!(piece.start, next);
+                                next = piece.end;
+                            }
+                        }
+                        assert!(layout.piece(chunk, layout.tiles()).is_empty(), "too few tiles");
+                    }
+                    assert_eq!(next, count * 24);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_parts_begin_on_lines_and_short_ones_are_even() {
+        let spec = spec(Collective::AllReduce, 4, 4);
+        let long = Layout::new(&spec, 0, 2003, DataType::F32, 1 << 20).expect("valid");
+        assert!((0..4).all(|c| long.piece(c, 0).start.is_multiple_of(64)));
+        let short = Layout::new(&spec, 0, 10, DataType::F32, 1 << 20).expect("valid");
+        let lens: Vec<_> = (0..4).map(|c| short.piece(c, 0).len() / 4).collect();
+        assert_eq!(lens, [3, 3, 3, 1]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let spec = spec(Collective::AllGather, 4, 1);
+        let at = |count, tile| Layout::new(&spec, 0, count, DataType::F64, tile);
+        assert!(at(usize::MAX / 8, 64).is_err(), "one block is longer than memory");
+        assert!(at(isize::MAX as usize / 16, 64).is_err(), "four blocks are longer than memory");
+        assert!(at(1, 7).is_err(), "an element does not fit a tile");
+        assert!(Layout::new(&spec, 4, 1, DataType::F64, 64).is_err(), "no such rank");
+    }
+}

@@ -1,0 +1,268 @@
+//! Binding a program to link ends.
+
+use super::layout::{Layout, Place};
+use crate::error::{Error, Result};
+use crate::plan::{Program, Rank, Sink, Source, Spec};
+use crate::simd::{self, PieceMut, Reducer, Slab};
+use crate::transport::{ReceiverId, SenderId};
+
+/// A program bound to the link ends of a fabric, and the state of its running call.
+///
+/// One call runs at a time, from [`start`](Schedule::start) until [`step`](Schedule::step) says
+/// [`Done`](super::Progress::Done). After an error the links are in the middle of a call: neither the
+/// schedule nor any other on the same links can be used any more.
+#[derive(Debug)]
+pub struct Schedule {
+    pub(super) spec: Spec,
+    pub(super) rank: Rank,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) moves: Vec<Code>,
+    pub(super) operands: Vec<Operand>,
+    pub(super) ends: Vec<End>,
+    pub(super) call: Option<Call>,
+    /// Lanes of the call that are not at their end.
+    pub(super) running: usize,
+    /// Moves that one lane may make in one step.
+    pub(super) quantum: usize,
+    pub(super) scratch: Slab,
+    /// Bytes in each scratch piece.
+    pub(super) scratch_len: Vec<usize>,
+    // The operands of the move at hand: as long as the largest move, and valid within one move only.
+    pub(super) sources: Vec<simd::Source>,
+    pub(super) sinks: Vec<PieceMut>,
+}
+
+/// What one run of a schedule is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// How the buffers are cut.
+    pub layout: Layout,
+    /// How values are combined. Moves of one source copy, so any reducer of the type serves a collective
+    /// that does not reduce.
+    pub reducer: Reducer,
+    /// The call's fingerprint, which every piece carries and every arrival is compared with.
+    pub tag: u64,
+    /// The call's number on the communicator, for errors.
+    pub sequence: u64,
+}
+
+/// Where the ends of links come from: a transport, or a communicator that spans several.
+pub trait Links {
+    /// The sending ends that together reach all of `peers`: one per transport involved.
+    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>>;
+
+    /// The receiving end of the link from `peer`.
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId>;
+}
+
+/// A lane and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub(super) first: u32,
+    pub(super) end: u32,
+    /// The next move.
+    pub(super) at: u32,
+    /// The operand of that move (counted within the move) that it was last found to wait for, or
+    /// [`READY`].
+    pub(super) blocked: u32,
+    pub(super) tile: usize,
+}
+
+/// A lane that waits for nothing.
+pub(super) const READY: u32 = u32::MAX;
+
+/// A move: its sources are `operands[from..into]`, its sinks `operands[into..end]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    pub(super) from: u32,
+    pub(super) into: u32,
+    pub(super) end: u32,
+}
+
+/// A source or a sink.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operand {
+    Input(Place),
+    Output(Place),
+    Scratch(u32),
+    Receive { from: ReceiverId, end: u32 },
+    Send { to: SenderId, end: u32 },
+}
+
+/// Who is at the other end of an operand's links: for errors and reports.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) peers: Vec<Rank>,
+    pub(super) channel: u16,
+}
+
+impl Schedule {
+    /// Binds the program of `rank`, which the verifier has accepted.
+    pub fn bind(spec: &Spec, rank: Rank, program: &Program, links: &mut dyn Links) -> Result<Schedule> {
+        let mut binder = Binder { spec, rank, links, operands: Vec::new(), ends: Vec::new() };
+        let (mut lanes, mut moves) = (Vec::new(), Vec::new());
+        let (mut scratch, mut widest) = (0, (0, 0));
+        for (index, lane) in program.lanes.iter().enumerate() {
+            let first = moves.len() as u32;
+            for mv in &lane.moves {
+                let from = binder.operands.len();
+                for source in &mv.from {
+                    binder.source(source, scratch, lane.scratch).map_err(|e| e.in_lane(rank, index))?;
+                }
+                let into = binder.operands.len();
+                for sink in &mv.into {
+                    binder.sink(sink, scratch, lane.scratch).map_err(|e| e.in_lane(rank, index))?;
+                }
+                let end = binder.operands.len();
+                if from == into || into == end {
+                    return Err(Unbound::Plan("a move without source or sink".into()).in_lane(rank, index));
+                }
+                widest = (widest.0.max(into - from), widest.1.max(end - into));
+                moves.push(Code { from: from as u32, into: into as u32, end: end as u32 });
+            }
+            lanes.push(Lane { first, end: moves.len() as u32, at: first, blocked: READY, tile: 0 });
+            scratch += lane.scratch;
+        }
+        // Every lane gets its turn within the bound of a step.
+        const MOVES_PER_STEP: usize = 64;
+        Ok(Schedule {
+            spec: *spec,
+            rank,
+            quantum: (MOVES_PER_STEP / lanes.len().max(1)).max(1),
+            lanes,
+            moves,
+            operands: binder.operands,
+            ends: binder.ends,
+            call: None,
+            running: 0,
+            scratch: Slab::default(),
+            scratch_len: vec![0; scratch as usize],
+            sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
+            sinks: vec![PieceMut::EMPTY; widest.1],
+        })
+    }
+
+    /// What the bound plan is for.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The rank whose program this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Whether a call runs.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// Begins a call. The call before must be done.
+    #[inline]
+    pub fn start(&mut self, call: Call) -> Result<()> {
+        if self.is_running() {
+            return Err(Error::invalid("a call is started while another one runs", "finish that one first"));
+        }
+        if call.layout.spec != self.spec || call.layout.rank != self.rank {
+            return Err(Error::invalid(
+                "a layout of another plan or rank",
+                format!("it must be made for rank {} and {:?}", self.rank, self.spec),
+            ));
+        }
+        if !self.scratch_len.is_empty() {
+            self.scratch.fit(self.scratch_len.len(), call.layout.longest_piece());
+        }
+        self.running = 0;
+        for lane in &mut self.lanes {
+            (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);
+            if lane.first == lane.end {
+                lane.tile = call.layout.tiles();
+            } else {
+                self.running += 1;
+            }
+        }
+        self.call = Some(call);
+        Ok(())
+    }
+}
+
+/// Turns the plan's sources and sinks into operands.
+struct Binder<'a> {
+    spec: &'a Spec,
+    rank: Rank,
+    links: &'a mut dyn Links,
+    operands: Vec<Operand>,
+    ends: Vec<End>,
+}
+
+/// Why an operand cannot be bound.
+enum Unbound {
+    Plan(String),
+    Links(Error),
+}
+
+impl Unbound {
+    #[cold]
+    fn in_lane(self, rank: Rank, lane: usize) -> Error {
+        match self {
+            Unbound::Plan(what) => {
+                crate::error::ErrorKind::PlanRejected(format!("rank {rank}, lane {lane}: {what}")).into()
+            }
+            Unbound::Links(error) => error,
+        }
+    }
+}
+
+impl Binder<'_> {
+    fn source(&mut self, source: &Source, scratch_base: u32, scratch: u32) -> Result<(), Unbound> {
+        let operand = match *source {
+            Source::Input(chunk) => Operand::Input(self.place(chunk, self.spec.input_chunks(self.rank))?),
+            Source::Output(chunk) => Operand::Output(self.place(chunk, self.spec.output_chunks(self.rank))?),
+            Source::Scratch(index) => Operand::Scratch(scratch_base + inside(index, scratch)?),
+            Source::Link(link) => {
+                let from = self.links.receiver(link.peer, link.channel).map_err(Unbound::Links)?;
+                Operand::Receive { from, end: self.end(vec![link.peer], link.channel) }
+            }
+        };
+        self.operands.push(operand);
+        Ok(())
+    }
+
+    fn sink(&mut self, sink: &Sink, scratch_base: u32, scratch: u32) -> Result<(), Unbound> {
+        match sink {
+            Sink::Output(chunk) => {
+                let place = self.place(*chunk, self.spec.output_chunks(self.rank))?;
+                self.operands.push(Operand::Output(place));
+            }
+            Sink::Scratch(index) => {
+                self.operands.push(Operand::Scratch(scratch_base + inside(*index, scratch)?));
+            }
+            Sink::Links(links) => {
+                let senders = self.links.senders(&links.peers, links.channel).map_err(Unbound::Links)?;
+                let end = self.end(links.peers.clone(), links.channel);
+                self.operands.extend(senders.into_iter().map(|to| Operand::Send { to, end }));
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, chunk: u32, chunks: u32) -> Result<Place, Unbound> {
+        if chunk >= chunks {
+            return Err(Unbound::Plan(format!("chunk {chunk} of a buffer of {chunks} chunks")));
+        }
+        Ok(Place::of(chunk, self.spec.parts))
+    }
+
+    fn end(&mut self, peers: Vec<Rank>, channel: u16) -> u32 {
+        self.ends.push(End { peers, channel });
+        self.ends.len() as u32 - 1
+    }
+}
+
+fn inside(index: u32, scratch: u32) -> Result<u32, Unbound> {
+    if index >= scratch {
+        return Err(Unbound::Plan(format!("scratch piece {index} of {scratch}")));
+    }
+    Ok(index)
+}

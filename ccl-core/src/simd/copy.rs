@@ -1,0 +1,103 @@
+//! Moves of one source.
+
+use super::{Piece, PieceMut};
+use std::ptr;
+
+/// How much is copied to one sink before the next: small enough that the source stays in the first cache.
+const STRIDE: usize = 4096;
+
+/// Copies `from` into every one of `into`, which have its length.
+#[inline]
+pub(super) fn copy(from: Piece, into: &[PieceMut]) {
+    if let [sink] = into {
+        copy_one(from.as_ptr(), sink.as_mut_ptr(), from.len());
+        return;
+    }
+    let mut at = 0;
+    while at < from.len() {
+        let len = STRIDE.min(from.len() - at);
+        for sink in into {
+            // SAFETY: `at` lies inside the source and the sink, which are of one length.
+            let (a, b) = unsafe { (from.as_ptr().add(at), sink.as_mut_ptr().add(at)) };
+            copy_one(a, b, len);
+        }
+        at += len;
+    }
+}
+
+/// Copies `len` bytes, which the two pieces that the addresses come from have.
+#[inline]
+fn copy_one(from: *const u8, into: *mut u8, len: usize) {
+    if ptr::eq(from, into) {
+        return;
+    }
+    // SAFETY: readable and writable for `len` bytes, and by the contract of pieces either one and the same
+    // (excluded above) or apart. The short cases read all before they write and stay within `len`.
+    unsafe {
+        match len {
+            0 => {}
+            1..=3 => {
+                let (first, middle, last) = (from.read(), from.add(len / 2).read(), from.add(len - 1).read());
+                into.write(first);
+                into.add(len / 2).write(middle);
+                into.add(len - 1).write(last);
+            }
+            4..=7 => ends::<u32>(from, into, len),
+            8..=16 => ends::<u64>(from, into, len),
+            17..=32 => ends::<[u64; 2]>(from, into, len),
+            33..=64 => ends::<[u64; 4]>(from, into, len),
+            _ => ptr::copy_nonoverlapping(from, into, len),
+        }
+    }
+}
+
+/// Copies the first and the last `T` of `len` bytes; together they are all of them.
+///
+/// # Safety
+/// `size_of::<T>() <= len <= 2 * size_of::<T>()`; both addresses are good for `len` bytes.
+#[inline(always)]
+unsafe fn ends<T: Copy>(from: *const u8, into: *mut u8, len: usize) {
+    let last = len - size_of::<T>();
+    // SAFETY: both places lie within `len` bytes.
+    unsafe {
+        let (a, b) = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
+        into.cast::<T>().write_unaligned(a);
+        into.add(last).cast::<T>().write_unaligned(b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_to_every_number_of_sinks() {
+        let from: Vec<u8> = (0..10_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        for len in (0..200).chain([4095, 4096, 4097, 9000]) {
+            for sinks in 1..=3 {
+                let mut into = vec![vec![0xa5u8; len + 2]; sinks];
+                // SAFETY: vectors of this test, long enough and apart.
+                unsafe {
+                    let pieces: Vec<PieceMut> =
+                        into.iter_mut().map(|v| PieceMut::new(v.as_mut_ptr().add(1), len)).collect();
+                    copy(Piece::new(from.as_ptr().add(3), len), &pieces);
+                }
+                for v in &into {
+                    assert_eq!(v[1..=len], from[3..3 + len], "{len} bytes to {sinks} sinks");
+                    assert_eq!((v[0], v[len + 1]), (0xa5, 0xa5), "wrote outside of {len} bytes");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn onto_itself_is_nothing_to_do() {
+        let mut bytes = *b"in place";
+        // SAFETY: an array of this test; the same bytes as source and sink, as the contract allows.
+        unsafe {
+            let sink = PieceMut::new(bytes.as_mut_ptr(), 8);
+            copy(sink.as_piece(), &[sink]);
+        }
+        assert_eq!(&bytes, b"in place");
+    }
+}

@@ -1,0 +1,30 @@
+//! The scalar twin: one element at a time. What every other kernel is compared with.
+
+use super::number::{Number, Op, Value};
+use super::reducer::Job;
+
+/// Combines all sources of `job`, element by element, and writes every sink.
+///
+/// # Safety
+/// The job's pieces are all of one length, a multiple of the element's size.
+pub(super) unsafe fn reduce<N: Number, O: Op>(job: &Job<'_>) {
+    let factor = N::Value::from_f64(job.factor);
+    let elements = job.bytes / size_of::<N>();
+    for i in 0..elements {
+        // SAFETY: element `i` lies inside the pieces; all sources are read before a sink is written, so
+        // that a sink may be a source.
+        unsafe {
+            let mut sum: Option<N::Value> = None;
+            for source in job.sources {
+                let value = source.piece.as_ptr().cast::<N>().add(i).read_unaligned().widen();
+                let value = if source.scaled { value.multiply(factor) } else { value };
+                sum = Some(sum.map_or(value, |s| O::combine(s, value)));
+            }
+            if let Some(sum) = sum {
+                for sink in job.sinks {
+                    sink.as_mut_ptr().cast::<N>().add(i).write_unaligned(N::narrow(sum));
+                }
+            }
+        }
+    }
+}
