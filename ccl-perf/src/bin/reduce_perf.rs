@@ -1,0 +1,4 @@
+//! `reduce_perf`: measures and checks reduce, with nccl-tests' options and table.
+fn main() -> std::process::ExitCode {
+    ccl_perf::run(ccl_perf::Collective::Reduce)
+}

@@ -1,0 +1,131 @@
+//! How the ranks of this process come into the job.
+
+use crate::bench;
+use crate::options::Options;
+use crate::report::Report;
+use ccl::{Collective, Communicator, UniqueId};
+use std::io::Write as _;
+use std::sync::mpsc;
+
+/// What rank 0 of this process has to say: wrong elements on all ranks, and the report if it is rank 0
+/// of the job.
+pub(crate) type Outcome = (u64, Option<Report>);
+
+/// Environment by which the launcher tells a process its place; the names are the library's own.
+pub(crate) const RANK: &str = "RDMACCL_RANK";
+/// Ranks in all.
+pub(crate) const SIZE: &str = "RDMACCL_SIZE";
+/// The job's unique id, in hexadecimal digits; absent for the process that makes it.
+pub(crate) const ID: &str = "RDMACCL_ID";
+
+/// Programs that start ranks, and the variable by which each is known.
+const STARTERS: [(&str, &str); 5] = [
+    ("RDMACCL_RANK", "RDMACCL_RANK"),
+    ("torchrun", "TORCHELASTIC_RUN_ID"),
+    ("mpirun", "OMPI_COMM_WORLD_RANK"),
+    ("srun", "SLURM_STEP_ID"),
+    ("a PMI launcher", "PMI_RANK"),
+];
+
+/// Who started this process as one rank of several, if anybody.
+pub(crate) fn starter() -> Option<&'static str> {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    // torchrun's variables are also set by hand: all four together mean a job.
+    let torch = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"].into_iter().all(set);
+    let known = STARTERS.into_iter().find(|&(_, variable)| set(variable)).map(|(name, _)| name);
+    known.or(torch.then_some("torchrun"))
+}
+
+/// Joins the ranks that `starter` started.
+pub(crate) fn join_starter(
+    collective: Collective,
+    options: &Options,
+    starter: &str,
+) -> Result<Outcome, String> {
+    let local = options.threads * options.processes.unwrap_or(1);
+    if local > 1 {
+        return Err(format!(
+            "-g and -t ask for {local} ranks here, but {starter} already started this process as one rank: \
+             leave them out and let {starter} start more"
+        ));
+    }
+    let mut comm = Communicator::from_env().map_err(|e| e.to_string())?;
+    bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+}
+
+/// Ranks that are threads of this process and nothing else.
+pub(crate) fn threads(collective: Collective, options: &Options) -> Result<Outcome, String> {
+    let id = UniqueId::create().map_err(|e| e.to_string())?;
+    run_threads(collective, options, 0, options.threads, id)
+}
+
+/// The place that the launcher gave this process.
+pub(crate) fn join_launcher(collective: Collective, options: &Options) -> Result<Outcome, String> {
+    let first = number(RANK)?;
+    let size = number(SIZE)?;
+    let id = match std::env::var(ID) {
+        Ok(text) => text.parse().map_err(|e: ccl::Error| e.to_string())?,
+        Err(_) => {
+            let id = UniqueId::create().map_err(|e| e.to_string())?;
+            hand_out(&id).map_err(|e| format!("cannot give the unique id to the launcher: {e}"))?;
+            id
+        }
+    };
+    run_threads(collective, options, first, size, id)
+}
+
+/// Writes the id into the launcher's pipe, which is this process's standard input: a descriptor that is
+/// there without anybody having to agree on a number.
+fn hand_out(id: &UniqueId) -> std::io::Result<()> {
+    let mut pipe = std::fs::OpenOptions::new().write(true).open("/proc/self/fd/0")?;
+    writeln!(pipe, "{id}")
+}
+
+fn number(name: &str) -> Result<u32, String> {
+    let text =
+        std::env::var(name).map_err(|_| format!("{name} is not set: --child-of is for the launcher"))?;
+    text.parse().map_err(|_| format!("{name} is '{text}', which is no number"))
+}
+
+/// Runs `options.threads` ranks from `first` on, each in a thread; ends with the first that fails.
+fn run_threads(
+    collective: Collective,
+    options: &Options,
+    first: u32,
+    size: u32,
+    id: UniqueId,
+) -> Result<Outcome, String> {
+    let rank = move |options: &Options, rank: u32| {
+        let mut builder = Communicator::builder().rank(rank).size(size).unique_id(id);
+        if let Some(timeout) = options.timeout() {
+            builder = builder.timeout(timeout);
+        }
+        let mut comm = builder.build().map_err(|e| e.to_string())?;
+        bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+    };
+    if options.threads == 1 {
+        return rank(options, first);
+    }
+    // Not scoped: when one rank fails the others may hang, and the process has to end all the same.
+    let (done, outcomes) = mpsc::channel();
+    for thread in 0..options.threads {
+        let (done, options, rank) = (done.clone(), options.clone(), rank);
+        let name = format!("rank {}", first + thread);
+        let body = move || {
+            let outcome = rank(&options, first + thread);
+            let _ = done.send((first + thread, outcome));
+        };
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(body)
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+    }
+    drop(done);
+    let mut all = (0, None);
+    for _ in 0..options.threads {
+        let (rank, outcome) = outcomes.recv().map_err(|_| "a rank's thread panicked".to_string())?;
+        let (wrong, report) = outcome.map_err(|e| format!("rank {rank}: {e}"))?;
+        all = (wrong, report.or(all.1));
+    }
+    Ok(all)
+}

@@ -1,0 +1,332 @@
+//! nccl-tests' options, with their letters and their meaning, and a few of our own.
+
+use crate::sizes::{self, Step};
+use ccl::{DataType, ReduceOp};
+use clap::{CommandFactory, Parser};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a program of this crate was asked to do.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    about = "Measures a collective between processes or threads and checks its results",
+    after_help = "Sizes take K, M and G. Under torchrun, srun or mpirun the program joins the ranks that \
+                  they started; otherwise it starts its own. Exit status: 0, 1 for wrong data, 2 for an error."
+)]
+pub(crate) struct Options {
+    /// JSON reports to draw with --plot; with any, nothing is measured
+    #[arg(value_name = "JSON", requires = "plot")]
+    pub(crate) reports: Vec<PathBuf>,
+
+    /// Ranks per process, each a thread
+    #[arg(short = 't', long = "nthreads", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+
+    /// Rank processes to start [default: one per core, at least 2; 1 with -t]
+    #[arg(short = 'g', long = "ngpus", alias = "nranks", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) processes: Option<u32>,
+
+    /// First size in bytes
+    #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "32M", value_parser = sizes::parse)]
+    pub(crate) min: u64,
+
+    /// Last size in bytes
+    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", default_value = "32M", value_parser = sizes::parse)]
+    pub(crate) max: u64,
+
+    /// Bytes from one size to the next
+    #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", default_value = "1M", value_parser = sizes::parse)]
+    step_bytes: u64,
+
+    /// Factor from one size to the next, instead of -i
+    #[arg(short = 'f', long = "stepfactor", value_name = "N", default_value_t = 1)]
+    step_factor: u64,
+
+    /// Timed iterations per size
+    #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iterations: u32,
+
+    /// Iterations before the timed ones, for every size
+    #[arg(short = 'w', long = "warmup_iters", value_name = "N", default_value_t = 5)]
+    pub(crate) warmup: u32,
+
+    /// Calls per iteration; the time is that of one call
+    #[arg(short = 'm', long = "agg_iters", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) aggregate: u32,
+
+    /// Times that the whole table is run; 0: for ever
+    #[arg(short = 'N', long = "run_cycles", value_name = "N", default_value_t = 1)]
+    pub(crate) cycles: u32,
+
+    /// Checked calls per size and placement, each on fresh data; 0: none
+    #[arg(short = 'c', long = "check", value_name = "N", default_value_t = 1)]
+    pub(crate) check: u32,
+
+    /// Operator: sum, prod, min, max, avg or all
+    #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum")]
+    pub(crate) ops: Selection<ReduceOp>,
+
+    /// Type: int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float, double, bfloat16,
+    /// f8e4m3, f8e5m2 or all
+    #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float")]
+    pub(crate) types: Selection<DataType>,
+
+    /// Root of broadcast and reduce; -1 or all: each in turn
+    #[arg(short = 'r', long = "root", value_name = "RANK", default_value = "0", allow_hyphen_values = true,
+          value_parser = parse_root)]
+    pub(crate) root: Root,
+
+    /// Time over ranks: 0 rank 0's, 1 average, 2 minimum, 3 maximum
+    #[arg(short = 'a', long = "average", value_name = "0-3", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(crate) average: u8,
+
+    /// Seconds after which a call that hangs is an error; 0: the library's default
+    #[arg(short = 'T', long = "timeout", value_name = "SECONDS", default_value_t = 0)]
+    timeout: u64,
+
+    /// Bytes by which the buffers miss the start of a page
+    #[arg(short = 'u', long = "unalign", value_name = "BYTES", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..4096))]
+    pub(crate) unalign: u32,
+
+    /// Time every iteration and print least, largest, 99th percentile and variation
+    #[arg(short = 'I', long = "per_iter_timing", value_name = "0/1", default_value = "0",
+          num_args = 0..=1, action = clap::ArgAction::Set, default_missing_value = "1", value_parser = flag)]
+    pub(crate) per_iteration: bool,
+
+    /// Print the time of day (UTC) with every row
+    #[arg(short = 'S', long = "report_timestamps", value_name = "0/1", default_value = "0", action = clap::ArgAction::Set, value_parser = flag)]
+    pub(crate) timestamps: bool,
+
+    /// Write a JSON report, with nccl-tests' keys
+    #[arg(short = 'J', long = "json", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write the rows as CSV
+    #[arg(short = 'F', long = "csv", alias = "output_file", value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Draw latency and bus bandwidth against size
+    #[arg(long, value_name = "SVG")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Use this algorithm instead of the chosen one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algo: Option<String>,
+
+    /// Say for every size which algorithm runs and what it was predicted to cost
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    /// Launches of a CUDA graph: 0, since host memory has none
+    #[arg(short = 'G', long = "cudagraph", value_name = "N", default_value_t = 0, hide = true)]
+    graphs: u32,
+
+    /// Device kernel: 0, since host memory has none
+    #[arg(short = 'D', long = "device_implementation", value_name = "N", default_value_t = 0, hide = true)]
+    device_kernel: u32,
+
+    #[command(flatten)]
+    gpu: GpuOnly,
+
+    /// Set by the launcher: its process id.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) child_of: Option<i32>,
+}
+
+/// Options that choose among ways to drive a GPU. They change nothing here.
+#[derive(Clone, Debug, clap::Args)]
+struct GpuOnly {
+    #[arg(short = 'p', long = "parallel_init", hide = true)]
+    parallel_init: Option<u32>,
+    #[arg(short = 'z', long = "blocking", hide = true)]
+    blocking: Option<u32>,
+    #[arg(short = 'y', long = "stream_null", hide = true)]
+    null_stream: Option<u32>,
+    #[arg(short = 'C', long = "report_cputime", hide = true)]
+    cpu_time: Option<u32>,
+    #[arg(short = 'R', long = "local_register", hide = true)]
+    registration: Option<u32>,
+    #[arg(short = 'x', long = "cta_policy", hide = true)]
+    cta_policy: Option<u32>,
+    #[arg(short = 'V', long = "device_cta_count", hide = true)]
+    device_ctas: Option<u32>,
+    #[arg(short = 'M', long = "memory", hide = true)]
+    memory: Option<u32>,
+}
+
+/// One value, or all of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selection<T>(pub(crate) Vec<T>);
+
+impl FromStr for Selection<DataType> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Selection(DataType::ALL.to_vec()));
+        }
+        Ok(Selection(vec![text.parse().map_err(|e| format!("{e}, or all"))?]))
+    }
+}
+
+impl FromStr for Selection<ReduceOp> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Selection(ReduceOp::ALL.to_vec()));
+        }
+        Ok(Selection(vec![text.parse().map_err(|e| format!("{e}, or all"))?]))
+    }
+}
+
+/// Which ranks are the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// This one.
+    One(u32),
+    /// Each in turn.
+    All,
+}
+
+fn parse_root(text: &str) -> Result<Root, String> {
+    match text {
+        "all" | "-1" => Ok(Root::All),
+        _ => text.parse().map(Root::One).map_err(|_| format!("'{text}' is no root: a rank, -1 or all")),
+    }
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("'{text}' is neither 0 nor 1")),
+    }
+}
+
+impl Options {
+    /// Reads the command line; ends the process with clap's message where it cannot.
+    pub(crate) fn from_command_line() -> Options {
+        let options = Options::parse();
+        if let Err(why) = options.check() {
+            Options::command().error(clap::error::ErrorKind::ValueValidation, why).exit();
+        }
+        options
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.sizes()?;
+        if self.graphs != 0 {
+            return Err(
+                "-G wants CUDA graphs, which host memory does not have: leave it out or give 0".into()
+            );
+        }
+        if self.device_kernel != 0 {
+            return Err(
+                "-D wants a device kernel, which host memory does not have: leave it out or give 0".into()
+            );
+        }
+        Ok(())
+    }
+
+    /// How one size leads to the next.
+    pub(crate) fn step(&self) -> Step {
+        if self.step_factor > 1 { Step::Times(self.step_factor) } else { Step::Add(self.step_bytes) }
+    }
+
+    /// All sizes of a run.
+    pub(crate) fn sizes(&self) -> Result<Vec<u64>, String> {
+        sizes::sequence(self.min, self.max, self.step())
+    }
+
+    /// The deadline of a call, where one was given.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        (self.timeout > 0).then(|| Duration::from_secs(self.timeout))
+    }
+
+    /// Letters that were given and mean nothing on host memory.
+    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
+        let gpu = &self.gpu;
+        [
+            ("-p", gpu.parallel_init),
+            ("-z", gpu.blocking),
+            ("-y", gpu.null_stream),
+            ("-C", gpu.cpu_time),
+            ("-R", gpu.registration),
+            ("-x", gpu.cta_policy),
+            ("-V", gpu.device_ctas),
+            ("-M", gpu.memory),
+        ]
+        .into_iter()
+        .filter_map(|(letter, value)| value.filter(|&v| v != 0).map(|_| letter))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Options {
+        Options::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())).unwrap()
+    }
+
+    fn refused(line: &str) -> String {
+        let words = std::iter::once("perf").chain(line.split_whitespace());
+        match Options::try_parse_from(words) {
+            Ok(options) => options.check().unwrap_err(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_nccl_tests() {
+        let o = parse("");
+        assert_eq!((o.min, o.max, o.step()), (32 << 20, 32 << 20, Step::Add(1 << 20)));
+        assert_eq!((o.iterations, o.warmup, o.aggregate, o.cycles, o.check, o.average), (20, 5, 1, 1, 1, 1));
+        assert_eq!(o.types.0, [DataType::F32]);
+        assert_eq!(o.ops.0, [ReduceOp::Sum]);
+        assert_eq!((o.root, o.threads, o.processes), (Root::One(0), 1, None));
+    }
+
+    #[test]
+    fn the_usual_line_is_understood() {
+        let o = parse("-b 8 -e 128M -f 4 -g 8 -t 2 -d all -o all -r -1 -n 5 -w 0 -c 0 -I -J out.json");
+        assert_eq!(o.sizes().unwrap().len(), 13);
+        assert_eq!((o.processes, o.threads), (Some(8), 2));
+        assert_eq!((o.types.0.len(), o.ops.0.len(), o.root), (14, 5, Root::All));
+        assert!(o.per_iteration && o.json.is_some());
+        assert_eq!(parse("--minbytes 1K --maxbytes 2K --stepbytes 512").sizes().unwrap(), [1024, 1536, 2048]);
+        assert!(parse("-I 1").per_iteration && !parse("-I 0").per_iteration);
+    }
+
+    #[test]
+    fn gpu_options_are_named_or_refused() {
+        assert_eq!(parse("-z 1 -R 2 -p 0 -C 0").without_effect(), ["-z", "-R"]);
+        assert!(refused("-G 4").contains("CUDA graphs"));
+        assert!(refused("-D 1").contains("device kernel"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_would_be_right() {
+        assert!(refused("-b 64 -e 8").contains("larger"));
+        assert!(refused("-d fp32").contains("one of int8"));
+        assert!(refused("-o mean").contains("or all"));
+        assert!(refused("-a 4").contains("0..=3"));
+        assert!(refused("-n 0").contains("1.."));
+        assert!(refused("-r x").contains("a rank, -1 or all"));
+        assert!(refused("a.json").contains("--plot"));
+    }
+}
