@@ -29,7 +29,9 @@
 
 mod fault;
 mod graph;
+pub mod mutate;
 mod races;
+pub mod report;
 mod schedule;
 mod shapes;
 mod values;
