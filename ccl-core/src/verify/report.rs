@@ -47,7 +47,7 @@ generated from the proofs.
 - *every run*: the same call on the same number of ranks gives the same bits each time. Always, because a
   move combines its sources in the order in which they are written, whichever arrives first.
 - *every rank*: all ranks get the same bits.
-- *every size*: an element's bits do not depend on where it stands in the message, nor on how long that is.
+- *every size*: an element's bits do not depend on where it stands in its block, nor on how long that is.
   The choice of the algorithm may depend on the size; name one to fix it.
 - *rank order*: ((0 + 1) + 2) + …, as a loop over the ranks computes it. 16- and 8-bit types are added in
   32 bits inside a move and rounded at its end.
