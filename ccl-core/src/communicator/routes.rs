@@ -6,7 +6,7 @@ use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::PieceMut;
-use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
+use crate::transport::{Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
