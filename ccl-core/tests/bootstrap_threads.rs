@@ -183,17 +183,23 @@ fn different_sizes_are_told_to_all() {
 }
 
 #[test]
-fn the_id_of_another_job_is_refused_at_once() {
+fn the_id_of_another_job_is_told_apart() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let range = format!("{0}-{0}", free.port());
-    let taken = config(&[("RDMACCL_PORT_RANGE", &range)]);
-    let stale = UniqueId::create(&config(&[])).unwrap();
-    // An id with this job's address and another secret.
-    let _ours = UniqueId::create(&taken).unwrap();
-    let mut bytes = *stale.as_bytes();
-    bytes.copy_from_slice(_ours.as_bytes());
-    bytes[8..40].copy_from_slice(&stale.as_bytes()[8..40]);
-    assert!(UniqueId::from_bytes(&bytes).unwrap_err().to_string().contains("checksum"));
+    let config = config(&[]);
+    let deadline = Instant::now() + Duration::from_millis(400);
+    std::thread::scope(|scope| {
+        let config = &config;
+        let join = |rank: u32, seed: &'static [u8]| {
+            scope.spawn(move || {
+                let id = UniqueId::from_rendezvous(free, seed);
+                Bootstrap::join(&id, rank, 2, config, deadline).unwrap_err().to_string()
+            })
+        };
+        let (ours, other) = (join(0, b"this job"), join(1, b"other job"));
+        assert!(ours.join().unwrap().contains("absent ranks: 1"));
+        let error = other.join().unwrap();
+        assert!(error.contains("rank 0's root service was not reached"), "{error}");
+    });
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::time::Instant;
 mod id;
 mod interfaces;
 mod key;
+pub mod launch;
 mod net;
 mod root;
 mod session;

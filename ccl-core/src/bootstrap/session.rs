@@ -310,3 +310,70 @@ fn masked(mut message: Message, mask: &Key) -> Message {
     }
     message
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(a: &[u8], b: &[u8]) -> (Session, Session) {
+        let dial = Session::dial(Key::from_seed(a), Purpose::Tree).unwrap();
+        (dial, Session::accept(Key::from_seed(b), &[Purpose::Tree]).unwrap())
+    }
+
+    /// Carries what `from` said to `to`, a byte at a time.
+    fn carry(from: &mut Session, to: &mut Session) -> Result<Vec<Message>, Broken> {
+        let mut heard = Vec::new();
+        for byte in std::mem::take(from.outgoing()) {
+            to.feed(&[byte]);
+            while let Some(message) = to.hear()? {
+                heard.push(message);
+            }
+        }
+        Ok(heard)
+    }
+
+    fn opened() -> (Session, Session) {
+        let (mut a, mut b) = pair(b"k", b"k");
+        for _ in 0..2 {
+            carry(&mut a, &mut b).unwrap();
+            carry(&mut b, &mut a).unwrap();
+        }
+        assert!(a.purpose().is_some() && b.purpose().is_some());
+        (a, b)
+    }
+
+    #[test]
+    fn messages_arrive_in_order_even_early_ones() {
+        let (mut a, mut b) = pair(b"k", b"k");
+        a.say(Message::Caller { rank: 3 });
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![]));
+        carry(&mut b, &mut a).unwrap();
+        a.say(Message::Goodbye);
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Caller { rank: 3 }, Message::Goodbye]));
+    }
+
+    #[test]
+    fn another_secret_is_another_job_for_both_ends() {
+        let (mut a, mut b) = pair(b"k", b"other");
+        assert_eq!(carry(&mut a, &mut b), Err(Broken::OtherJob));
+        assert_eq!(carry(&mut b, &mut a), Err(Broken::OtherJob));
+    }
+
+    #[test]
+    fn replayed_reflected_and_changed_frames_are_refused() {
+        let (mut a, mut b) = opened();
+        a.say(Message::Goodbye);
+        let frame = a.outgoing().clone();
+        for bit in 32..frame.len() * 8 {
+            let (mut a, mut b) = opened();
+            a.say(Message::Goodbye);
+            a.outgoing()[bit / 8] ^= 1 << (bit % 8);
+            assert!(carry(&mut a, &mut b).is_err(), "bit {bit}");
+        }
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Goodbye]));
+        b.feed(&frame);
+        assert_eq!(b.hear(), Err(Broken::Forged("wrong MAC")));
+        a.feed(&frame);
+        assert_eq!(a.hear(), Err(Broken::Forged("wrong MAC")));
+    }
+}

@@ -314,3 +314,51 @@ impl<'a> Reader<'a> {
         Ok(Member { host, pid, addresses })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message() -> impl Strategy<Value = Message> {
+        let member = ("[a-zäß]{0,20}", any::<u32>(), prop::collection::vec(any::<SocketAddr>(), 0..=4))
+            .prop_map(|(host, pid, mut addresses)| {
+                // Flow labels and scopes do not travel.
+                addresses.iter_mut().for_each(|a| *a = SocketAddr::new(a.ip(), a.port()));
+                Member { host, pid, addresses }
+            });
+        let entries = prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..50)), 0..9);
+        let ranks = prop::collection::vec(any::<u32>(), 0..20);
+        prop_oneof![
+            (any::<u32>(), any::<u32>(), any::<u64>(), member.clone()).prop_map(
+                |(rank, ranks, patience_ms, member)| Message::Join { rank, ranks, patience_ms, member }
+            ),
+            (any::<[u8; 32]>(), prop::option::of(member))
+                .prop_map(|(session, parent)| Message::Welcome { session, parent }),
+            (any::<u64>(), entries).prop_map(|(sequence, entries)| Message::Gather { sequence, entries }),
+            ranks.prop_map(|absent| Message::Refusal(Refusal::Absent(absent))),
+            (any::<u32>(), ".{0,9}").prop_map(|(rank, cause)| Message::Lost { rank, cause }),
+            prop::collection::vec(any::<u8>(), 0..MAX_BLOB).prop_map(Message::Blob),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+        #[test]
+        fn messages_round_trip_and_no_shorter_or_longer_one_passes(message in message()) {
+            let (kind, mut bytes) = message.encode();
+            prop_assert_eq!(Message::decode(kind, &bytes), Ok(message));
+            for len in 0..bytes.len() {
+                prop_assert!(Message::decode(kind, &bytes[..len]).is_err());
+            }
+            bytes.push(0);
+            prop_assert!(Message::decode(kind, &bytes).is_err());
+        }
+
+        #[test]
+        fn garbage_never_panics(kind in any::<u8>(), bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Message::decode(kind, &bytes);
+        }
+    }
+}
