@@ -169,7 +169,9 @@ impl Profile {
         let switch = if crowding > 1.0 { model.switch_ns * crowding } else { 0.0 };
         let combine = if collective.reduces() { model.gamma_ns_per_byte } else { 0.0 };
         let hop = model.step_ns + 2.0 * model.message_ns + piece * (beta + combine);
-        self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile
+        // Whoever receives the last piece is busy with it after its sender is done.
+        let drain = if self.depth > 0.0 { hop } else { 0.0 };
+        self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile + drain
     }
 }
 
