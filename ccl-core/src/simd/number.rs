@@ -13,6 +13,35 @@ pub(super) trait Number: Copy + 'static {
 
     /// The nearest element, ties to even.
     fn narrow(value: Self::Value) -> Self;
+
+    /// Widens `W` elements.
+    ///
+    /// # Safety
+    /// There are `W` elements at `from`, aligned or not.
+    #[inline(always)]
+    unsafe fn load<const W: usize>(from: *const Self) -> [Self::Value; W] {
+        // SAFETY: the caller's promise.
+        let elements = unsafe { from.cast::<[Self; W]>().read_unaligned() };
+        let mut values = [elements[0].widen(); W];
+        for i in 1..W {
+            values[i] = elements[i].widen();
+        }
+        values
+    }
+
+    /// Narrows `W` values.
+    ///
+    /// # Safety
+    /// There is room for `W` elements at `into`, aligned or not.
+    #[inline(always)]
+    unsafe fn store<const W: usize>(into: *mut Self, values: &[Self::Value; W]) {
+        let mut elements = [Self::narrow(values[0]); W];
+        for i in 1..W {
+            elements[i] = Self::narrow(values[i]);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { into.cast::<[Self; W]>().write_unaligned(elements) }
+    }
 }
 
 /// What operators work on.
@@ -155,6 +184,12 @@ float!(f32, f64);
 #[repr(transparent)]
 pub(super) struct Half(pub(super) u16);
 
+/// IEEE half precision on a CPU with F16C, whose conversions take many at a time.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct HalfF16c(Half);
+
 /// bfloat16.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -179,6 +214,54 @@ impl Number for Half {
     #[inline(always)]
     fn narrow(value: f32) -> Half {
         Half(HALF.encode(value) as u16)
+    }
+}
+
+/// Only for kernels that are compiled with F16C.
+#[cfg(target_arch = "x86_64")]
+impl Number for HalfF16c {
+    type Value = f32;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.0.widen()
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> HalfF16c {
+        HalfF16c(Half::narrow(value))
+    }
+    #[inline(always)]
+    unsafe fn load<const W: usize>(from: *const HalfF16c) -> [f32; W] {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+        let mut values = [0.0; W];
+        if !W.is_multiple_of(8) {
+            // SAFETY: the caller's promise.
+            return unsafe { from.cast::<[HalfF16c; W]>().read_unaligned() }.map(HalfF16c::widen);
+        }
+        for (i, eight) in values.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // SAFETY: eight elements lie there, and the kernels that use this type are compiled with F16C.
+            unsafe {
+                let codes = _mm_loadu_si128(from.add(8 * i).cast());
+                _mm256_storeu_ps(eight.as_mut_ptr(), _mm256_cvtph_ps(codes));
+            }
+        }
+        values
+    }
+    #[inline(always)]
+    unsafe fn store<const W: usize>(into: *mut HalfF16c, values: &[f32; W]) {
+        use std::arch::x86_64::{
+            _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
+        };
+        if !W.is_multiple_of(8) {
+            // SAFETY: the caller's promise.
+            return unsafe { into.cast::<[HalfF16c; W]>().write_unaligned(values.map(HalfF16c::narrow)) };
+        }
+        for (i, eight) in values.as_chunks::<8>().0.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe {
+                let codes = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(eight.as_ptr()));
+                _mm_storeu_si128(into.add(8 * i).cast(), codes);
+            }
+        }
     }
 }
 
