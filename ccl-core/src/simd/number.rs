@@ -8,6 +8,9 @@ pub(super) trait Number: Copy + 'static {
     /// The type in which it is combined.
     type Value: Value;
 
+    /// Whether sums and products are best made in registers, a block at a time; see [`super::wide`].
+    const BLOCKS: bool = false;
+
     /// Exactly the element's value.
     fn widen(self) -> Self::Value;
 
@@ -55,6 +58,9 @@ pub(super) trait Value: Copy + 'static {
 
 /// A reduction operator.
 pub(super) trait Op: 'static {
+    /// Whether it is one instruction on any type.
+    const PLAIN: bool;
+
     fn combine<V: Value>(a: V, b: V) -> V;
 }
 
@@ -64,6 +70,7 @@ pub(super) struct Min;
 pub(super) struct Max;
 
 impl Op for Sum {
+    const PLAIN: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.add(b)
@@ -71,6 +78,7 @@ impl Op for Sum {
 }
 
 impl Op for Prod {
+    const PLAIN: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.multiply(b)
@@ -78,6 +86,7 @@ impl Op for Prod {
 }
 
 impl Op for Min {
+    const PLAIN: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.least(b)
@@ -85,6 +94,7 @@ impl Op for Min {
 }
 
 impl Op for Max {
+    const PLAIN: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.most(b)
@@ -95,6 +105,7 @@ macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
+            const BLOCKS: bool = size_of::<$t>() >= 4;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -136,6 +147,7 @@ macro_rules! float {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
+            const BLOCKS: bool = size_of::<$t>() >= 4;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -221,6 +233,7 @@ impl Number for Half {
 #[cfg(target_arch = "x86_64")]
 impl Number for HalfF16c {
     type Value = f32;
+    const BLOCKS: bool = true;
     #[inline(always)]
     fn widen(self) -> f32 {
         self.0.widen()
@@ -291,6 +304,7 @@ impl Number for E5m2 {
 
 impl Number for Brain {
     type Value = f32;
+    const BLOCKS: bool = true;
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits((self.0 as u32) << 16)

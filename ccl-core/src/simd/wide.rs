@@ -1,13 +1,17 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
-//! A block is as many elements as fill 64 bytes of values. The body holds four blocks of values in registers
+//! There are two ways through it. Where the operation is one instruction on the type ([`Number::BLOCKS`],
+//! [`Op::PLAIN`]), a block is as many elements as fill 64 bytes of values: the body holds four blocks of values in registers
 //! while it goes through the sources, so every source is read once and every sink written once, and the
 //! operations are elementwise on arrays of constant length, which the compiler turns into the vector
-//! instructions that the instruction set has. No operation is fused or reordered: the bits are those of the
+//! instructions that the instruction set has. Elsewhere (conversions, minima of floats) such arrays come out as
+//! scalar code, so the values go through a buffer on the stack, [`RUN`] at a time, in plain loops that the
+//! compiler vectorises whatever is in them. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
 
 use super::number::{Number, Op, Value};
 use super::reducer::Job;
+use std::mem::MaybeUninit;
 
 /// Compiled for what the target always has: NEON on aarch64, SSE2 on x86-64.
 ///
@@ -45,6 +49,15 @@ pub(super) unsafe fn avx512<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
     let elements = job.bytes / size_of::<N>();
     let mut at = 0;
+    if !(N::BLOCKS && O::PLAIN) {
+        while at < elements {
+            let len = RUN.min(elements - at);
+            // SAFETY: the run lies inside the pieces.
+            unsafe { run::<N, O>(job, at, len) }
+            at += len;
+        }
+        return;
+    }
     // SAFETY: each strip lies inside the pieces.
     unsafe {
         while elements - at >= 4 * W {
@@ -95,6 +108,41 @@ unsafe fn strip<N: Number, O: Op, const W: usize, const B: usize>(job: &Job<'_>,
             let into = sink.as_mut_ptr().cast::<N>().add(at);
             for (block, values) in sum.iter().enumerate() {
                 N::store(into.add(block * W), values);
+            }
+        }
+    }
+}
+
+/// Values that go through the stack at a time: in the first cache with the elements that they come from.
+const RUN: usize = 256;
+
+/// Combines `len` elements, from element `at` on.
+///
+/// # Safety
+/// They lie inside all pieces of the job, and are at most [`RUN`].
+#[inline(always)]
+unsafe fn run<N: Number, O: Op>(job: &Job<'_>, at: usize, len: usize) {
+    let mut buffer = [const { MaybeUninit::<N::Value>::uninit() }; RUN];
+    let sum = &mut buffer[..len];
+    for (index, source) in job.sources.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let from = unsafe { source.piece.as_ptr().cast::<N>().add(at) };
+        let factor = job.factor.filter(|_| source.scaled).map(N::Value::from_f64);
+        for (i, sum) in sum.iter_mut().enumerate() {
+            // SAFETY: `i < len`; the first source makes every sum a value, before the second reads it.
+            unsafe {
+                let value = from.add(i).read_unaligned().widen();
+                let value = if let Some(factor) = factor { value.multiply(factor) } else { value };
+                sum.write(if index == 0 { value } else { O::combine(sum.assume_init(), value) });
+            }
+        }
+    }
+    for sink in job.sinks {
+        // SAFETY: the caller's promise; there was a source, so every sum is a value.
+        unsafe {
+            let into = sink.as_mut_ptr().cast::<N>().add(at);
+            for (i, sum) in sum.iter().enumerate() {
+                into.add(i).write_unaligned(N::narrow(sum.assume_init()));
             }
         }
     }
