@@ -1,9 +1,9 @@
 //! `binomial`: pieces go down, or come up, a binomial tree that hangs from the root.
 //!
 //! Counted from the root, rank v's parent is v without its lowest set bit, and its subtree is the ranks
-//! from v up to v plus that bit. So reductions combine neighbouring ranges in ascending order. log2 n messages
-//! deep; a broadcast uses the links of one rank log2 n times, so that it is for short buffers. Gather and
-//! scatter pass every block on one by one: they save connections, not messages.
+//! from v up to v plus that bit. So reductions combine neighbouring ranges in ascending order. log2 n
+//! messages deep; a broadcast uses the links of one rank log2 n times, so that it is for short buffers.
+//! Gather and scatter pass every block on one by one: they save connections, not messages.
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to, to_all};
@@ -19,6 +19,10 @@ impl Algorithm for Binomial {
 
     fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
         collective.rooted().then_some(1)
+    }
+
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        ranks.ilog2()
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -1,8 +1,9 @@
 //! `bruck`: blocks travel by powers of two, for all-gather and all-to-all on any number of ranks.
 //!
-//! All-gather is the [spread](super::spread) with the short hops first. In an all-to-all, a block whose
-//! destination is d ranks ahead makes a hop for each bit set in d, the short ones first. It needs links to log2 n peers instead of n - 1,
-//! and sends each block log2 n / 2 times on average: for many ranks, where connections are dear.
+//! All-gather is the `spread` with the short hops first. In an all-to-all, a block whose destination is d
+//! ranks ahead makes a hop for each bit set in d, the short ones first. It needs links to log2 n peers
+//! instead of n - 1, and sends each block log2 n / 2 times on average: for many ranks, where connections
+//! are dear.
 //!
 //! Blocks for d and for n - d are handled together: the one that comes in last lies, in place, where the
 //! other lay, which has been sent by then.
@@ -10,7 +11,7 @@
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to};
 use super::pat::all_gather;
-use super::spread::First;
+use super::spread::{First, Spread};
 use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
 
 /// The Bruck algorithms; see the [module](self).
@@ -26,6 +27,14 @@ impl Algorithm for Bruck {
 
     fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
         matches!(collective, Collective::AllGather | Collective::AllToAll).then_some(1)
+    }
+
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        match collective {
+            Collective::AllGather => Spread::new(ranks, 1, First::Near).depth(),
+            // As measured on plans: windows overlap, so it is less than all hops of all windows in a row.
+            _ => (ranks * ranks.ilog2()).div_ceil(5),
+        }
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

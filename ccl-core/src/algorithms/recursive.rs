@@ -2,7 +2,7 @@
 //!
 //! All-reduce: in each of log2 n steps, neighbours swap what they have so far and both combine it, the
 //! lower one's first: the same bits on every rank. Whole blocks travel each time, so it is for short
-//! ones. A guest (see [`cube`](super::cube)) hands its block to its corner before, and gets the result after.
+//! ones. A guest (see `cube`) hands its block to its corner before, and gets the result after.
 //! The all-gather doubles what everybody has in each step.
 
 use super::Algorithm;
@@ -21,6 +21,14 @@ impl Algorithm for Recursive {
 
     fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
         matches!(collective, Collective::AllReduce | Collective::AllGather).then_some(1)
+    }
+
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        let cube = Cube::new(ranks);
+        match collective {
+            Collective::AllGather => cube.depth(),
+            _ => cube.corners.ilog2() + 2 * (cube.crowd() - 1),
+        }
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

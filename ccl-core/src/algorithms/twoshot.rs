@@ -1,8 +1,8 @@
 //! `twoshot`: a direct reduce-scatter, then a direct all-gather.
 //!
 //! Rank r gathers everybody's part r, combines it in rank order and sends the result to all. Two messages
-//! deep, every byte crosses a link twice at most, which is optimal; 2(n - 1) messages per rank. As each part
-//! is combined once, in rank order, the result has the bits of a serial loop on every rank.
+//! deep, every byte crosses a link twice at most, which is optimal; 2(n - 1) messages per rank. As each
+//! part is combined once, in rank order, the result has the bits of a serial loop on every rank.
 
 use super::Algorithm;
 use super::moves::{after, alone, before, from, one_lane, step, to, to_all};
@@ -18,6 +18,10 @@ impl Algorithm for TwoShot {
 
     fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
         (collective == Collective::AllReduce).then_some(ranks)
+    }
+
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        if ranks > 1 { 2 } else { 0 }
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
