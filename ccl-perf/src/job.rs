@@ -3,7 +3,7 @@
 use crate::bench;
 use crate::options::Options;
 use crate::report::Report;
-use ccl::{Collective, Communicator, UniqueId};
+use ccl::{Collective, Communicator, Config, UniqueId};
 use std::io::Write as _;
 use std::sync::mpsc;
 
@@ -49,13 +49,12 @@ pub(crate) fn join_starter(
              leave them out and let {starter} start more"
         ));
     }
-    let mut comm = Communicator::from_env().map_err(|e| e.to_string())?;
-    bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+    measure(Communicator::from_env(), collective, options)
 }
 
 /// Ranks that are threads of this process and nothing else.
 pub(crate) fn threads(collective: Collective, options: &Options) -> Result<Outcome, String> {
-    let id = UniqueId::create().map_err(|e| e.to_string())?;
+    let id = create_id()?;
     run_threads(collective, options, 0, options.threads, id)
 }
 
@@ -66,7 +65,7 @@ pub(crate) fn join_launcher(collective: Collective, options: &Options) -> Result
     let id = match std::env::var(ID) {
         Ok(text) => text.parse().map_err(|e: ccl::Error| e.to_string())?,
         Err(_) => {
-            let id = UniqueId::create().map_err(|e| e.to_string())?;
+            let id = create_id()?;
             hand_out(&id).map_err(|e| format!("cannot give the unique id to the launcher: {e}"))?;
             id
         }
@@ -87,6 +86,24 @@ fn number(name: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{name} is '{text}', which is no number"))
 }
 
+fn create_id() -> Result<UniqueId, String> {
+    Config::from_env().and_then(|config| UniqueId::create(&config)).map_err(|e| e.to_string())
+}
+
+fn measure(
+    joined: ccl::Result<Communicator>,
+    collective: Collective,
+    options: &Options,
+) -> Result<Outcome, String> {
+    let all = || {
+        let mut comm = joined?;
+        let outcome = bench::run(&mut comm, collective, options)?;
+        comm.close()?;
+        Ok(outcome)
+    };
+    all().map_err(|e: ccl::Error| e.to_string())
+}
+
 /// Runs `options.threads` ranks from `first` on, each in a thread; ends with the first that fails.
 fn run_threads(
     collective: Collective,
@@ -100,8 +117,7 @@ fn run_threads(
         if let Some(timeout) = options.timeout() {
             builder = builder.timeout(timeout);
         }
-        let mut comm = builder.build().map_err(|e| e.to_string())?;
-        bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+        measure(builder.build(), collective, options)
     };
     if options.threads == 1 {
         return rank(options, first);
