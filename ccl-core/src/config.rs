@@ -1,1 +1,302 @@
-//! To come.
+//! Every setting of the library in one struct, read from the environment once, at the edge.
+//!
+//! [`Config::from_env`] is the only place that reads `RDMACCL_*` variables. [`VARIABLES`] declares each
+//! one: its name, default, meaning and reading; the documentation's table and the `info` command come from it.
+
+use crate::error::{Error, Result};
+use crate::plan::Collective;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+mod values;
+pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
+use values::{choices, duration, port_range, size, text};
+
+/// The settings. `Config::default()` is what an empty environment gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `RDMACCL_DEBUG`: what is logged, a level or a `tracing` filter.
+    pub debug: String,
+    /// `RDMACCL_TIMEOUT`: how long a call may wait for its peers.
+    pub timeout: Duration,
+    /// `RDMACCL_INIT_TIMEOUT`: how long initialisation may wait for all ranks.
+    pub init_timeout: Duration,
+    /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap; `None`: every real one, then loopback.
+    pub socket_ifname: Option<InterfaceFilter>,
+    /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap.
+    pub socket_family: Family,
+    /// `RDMACCL_PORT_RANGE`: ports to listen on; `None`: the system's choice.
+    pub port_range: Option<RangeInclusive<u16>>,
+    /// `RDMACCL_ALGO`: algorithms to use whatever the cost function says.
+    pub algorithms: Vec<AlgorithmChoice>,
+    /// `RDMACCL_TILE_BYTES`: longest piece in bytes; `None`: chosen by cost.
+    pub tile_bytes: Option<usize>,
+    /// `RDMACCL_SLOT_BYTES`: bytes of a link's slot.
+    pub slot_bytes: usize,
+    /// `RDMACCL_CREDITS`: slots of a link.
+    pub credits: u32,
+    /// `RDMACCL_SIMD`: which reduction kernels.
+    pub simd: SimdChoice,
+    /// `RDMACCL_HOSTID`: replaces the host's name in "same host or not".
+    pub host_id: Option<String>,
+    /// `RDMACCL_VERIFY`: which plans are proved before their first run.
+    pub verify: VerifyPolicy,
+    /// `RDMACCL_ID`: the job's unique id in hexadecimal.
+    pub id: Option<String>,
+    /// `RDMACCL_RANK`: this process's rank.
+    pub rank: Option<u32>,
+    /// `RDMACCL_SIZE`: how many ranks.
+    pub size: Option<u32>,
+    /// `RDMACCL_ROOT`: `host:port` where rank 0 listens, instead of an id.
+    pub root: Option<String>,
+    /// Names of the variables that the environment set.
+    from_environment: Vec<&'static str>,
+}
+
+/// Where a setting's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// An environment variable.
+    Environment,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Default => "default",
+            Origin::Environment => "environment",
+        })
+    }
+}
+
+/// The declaration of one variable.
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default, as people write it.
+    pub default: &'static str,
+    /// What it means, in one sentence.
+    pub doc: &'static str,
+    /// What a right value looks like, for errors.
+    pub expects: &'static str,
+    set: fn(&mut Config, &str) -> Option<()>,
+    show: fn(&Config) -> String,
+}
+
+macro_rules! variables {
+    ($($name:literal = $default:literal, $doc:literal, $expects:literal, $field:ident: $read:expr, $show:expr;)*) => {
+        /// Every variable, in the order of the documentation.
+        pub static VARIABLES: &[Variable] = &[$(Variable {
+            name: $name,
+            default: $default,
+            doc: $doc,
+            expects: $expects,
+            set: |config, value| {
+                let read: fn(&str) -> Option<_> = $read;
+                config.$field = read(value)?;
+                Some(())
+            },
+            show: |config| {
+                let show: fn(&_) -> String = $show;
+                show(&config.$field)
+            },
+        }),*];
+    };
+}
+
+variables! {
+    "RDMACCL_DEBUG" = "warn", "What is logged.", "off, warn, info, debug, trace or a tracing filter",
+        debug: text, String::clone;
+    "RDMACCL_TIMEOUT" = "300", "Seconds that a call may wait for its peers.", "seconds above 0, like 30 or 0.5",
+        timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
+    "RDMACCL_INIT_TIMEOUT" = "60", "Seconds that initialisation may wait for all ranks.",
+        "seconds above 0, like 30 or 0.5", init_timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
+    "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap: prefixes; `=` exact names; `^` all but these.",
+        "names like eth,ib or =eth0,eth1 or ^docker,lo", socket_ifname: |v| v.parse().ok().map(Some), shown;
+    "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap.", "4, 6 or any",
+        socket_family: |v| v.parse().ok(), Family::to_string;
+    "RDMACCL_PORT_RANGE" = "", "Ports that ranks listen on.", "two ports like 40000-40999", port_range: |v| port_range(v).map(Some),
+        |r: &Option<RangeInclusive<u16>>| r.as_ref().map_or_else(String::new, |r| format!("{}-{}", r.start(), r.end()));
+    "RDMACCL_ALGO" = "", "Algorithm, for all collectives or for some.", "a name like ring, or all_reduce:ring,broadcast:tree",
+        algorithms: choices, |c: &Vec<AlgorithmChoice>| c.iter().map(AlgorithmChoice::to_string).collect::<Vec<_>>().join(",");
+    "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
+        tile_bytes: |v| size(v).map(Some), shown;
+    "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a size above 0 like 65536 or 64K", slot_bytes: size, usize::to_string;
+    "RDMACCL_CREDITS" = "8", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
+        credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
+    "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
+        simd: |v| v.parse().ok(), SimdChoice::to_string;
+    "RDMACCL_HOSTID" = "", "Name of this host; ranks with the same one share memory.", "any text", host_id: |v| text(v).map(Some), shown;
+    "RDMACCL_VERIFY" = "auto", "Plans proved before their first run; auto: loaded ones, and built-in ones up to 64 ranks.",
+        "auto, always or never", verify: |v| v.parse().ok(), VerifyPolicy::to_string;
+    "RDMACCL_ID" = "", "The job's unique id.", "256 hexadecimal digits", id: |v| text(v).filter(|v| v.len() == 256 && v.chars().all(|c| c.is_ascii_hexdigit())).map(Some),
+        |id: &Option<String>| id.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
+    "RDMACCL_RANK" = "", "This process's rank.", "a number from 0 to size - 1", rank: |v| v.parse().ok().map(Some), shown;
+    "RDMACCL_SIZE" = "", "Number of ranks.", "a number from 1", size: |v| v.parse().ok().filter(|n| *n > 0).map(Some), shown;
+    "RDMACCL_ROOT" = "", "Where rank 0 listens, for launchers that give no address.", "host:port",
+        root: |v| v.rsplit_once(':').and_then(|(_, p)| p.parse::<u16>().ok()).and(text(v)).map(Some), shown;
+}
+
+fn shown<T: fmt::Display>(value: &Option<T>) -> String {
+    value.as_ref().map_or_else(String::new, T::to_string)
+}
+
+impl Config {
+    /// The settings that the process's environment gives.
+    pub fn from_env() -> Result<Config> {
+        // A value that is not text cannot be a right one, and is reported by the reading of its variable.
+        Config::from_vars(
+            std::env::vars_os().map(|(name, value)| {
+                (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+            }),
+        )
+    }
+
+    /// The settings that these variables give. Those of other programs are passed over, an unknown `RDMACCL_*`
+    /// is warned about; an empty value is as good as none.
+    pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Config> {
+        let mut config = Config::default();
+        for (name, value) in vars {
+            if !name.starts_with("RDMACCL_") || value.trim().is_empty() {
+                continue;
+            }
+            let Some(variable) = VARIABLES.iter().find(|v| v.name == name) else {
+                tracing::warn!(variable = name, did_you_mean = nearest(&name), "unknown variable");
+                continue;
+            };
+            (variable.set)(&mut config, value.trim()).ok_or_else(|| {
+                Error::invalid(format!("{name}={value}"), format!("set it to {}", variable.expects))
+            })?;
+            config.from_environment.push(variable.name);
+        }
+        Ok(config)
+    }
+
+    /// Every variable with its value and where that comes from. Secrets are not shown.
+    pub fn explain(&self) -> Vec<(&'static str, String, Origin)> {
+        let origin = |name| {
+            if self.from_environment.contains(&name) { Origin::Environment } else { Origin::Default }
+        };
+        VARIABLES.iter().map(|v| (v.name, (v.show)(self), origin(v.name))).collect()
+    }
+
+    /// The variables as a Markdown table, for the documentation.
+    pub fn table_markdown() -> String {
+        let rows = VARIABLES.iter().map(|v| {
+            let default = if v.default.is_empty() { String::new() } else { format!("`{}`", v.default) };
+            format!("| `{}` | {default} | {} | {} |\n", v.name, v.doc, v.expects)
+        });
+        "| variable | default | meaning | values |\n| --- | --- | --- | --- |\n".to_string()
+            + &rows.collect::<String>()
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            debug: "warn".to_string(),
+            timeout: Duration::from_secs(300),
+            init_timeout: Duration::from_secs(60),
+            socket_ifname: None,
+            socket_family: Family::Any,
+            port_range: None,
+            algorithms: Vec::new(),
+            tile_bytes: None,
+            slot_bytes: 64 * 1024,
+            credits: 8,
+            simd: SimdChoice::Auto,
+            host_id: None,
+            verify: VerifyPolicy::Auto,
+            id: None,
+            rank: None,
+            size: None,
+            root: None,
+            from_environment: Vec::new(),
+        }
+    }
+}
+
+/// The known name with the fewest letters different.
+fn nearest(name: &str) -> &'static str {
+    let known = VARIABLES.iter().map(|v| v.name);
+    known.min_by_key(|known| distance(known.as_bytes(), name.as_bytes())).unwrap_or_default()
+}
+
+/// Levenshtein's distance.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(name: &str, value: &str) -> Result<Config> {
+        Config::from_vars([(name.to_string(), value.to_string())])
+    }
+
+    #[test]
+    fn the_table_and_the_defaults_agree() {
+        for variable in VARIABLES.iter().filter(|v| !v.default.is_empty()) {
+            let mut config = from(variable.name, variable.default).unwrap();
+            config.from_environment.clear();
+            assert_eq!(config, Config::default(), "{}", variable.name);
+            assert!(Config::table_markdown().contains(variable.name));
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_what_would_be_right() {
+        let wrong = [
+            ("RDMACCL_TIMEOUT", "-1"),
+            ("RDMACCL_INIT_TIMEOUT", "inf"),
+            ("RDMACCL_SOCKET_IFNAME", "^"),
+            ("RDMACCL_SOCKET_FAMILY", "5"),
+            ("RDMACCL_PORT_RANGE", "9-1"),
+            ("RDMACCL_ALGO", "all_reduec:ring"),
+            ("RDMACCL_TILE_BYTES", "0"),
+            ("RDMACCL_SLOT_BYTES", "99999999999999999G"),
+            ("RDMACCL_CREDITS", "0"),
+            ("RDMACCL_SIMD", "mmx"),
+            ("RDMACCL_VERIFY", "maybe"),
+            ("RDMACCL_ID", "00"),
+            ("RDMACCL_RANK", "-1"),
+            ("RDMACCL_SIZE", "0"),
+            ("RDMACCL_ROOT", "host"),
+        ];
+        for (name, value) in wrong {
+            let error = from(name, value).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}={value}")) && error.contains("set it to"), "{error}");
+        }
+    }
+
+    #[test]
+    fn explain_tells_value_and_origin_and_no_secret() {
+        let id = "ab".repeat(128);
+        let vars =
+            [("RDMACCL_CREDITS", "4"), ("RDMACCL_ID", id.as_str()), ("PATH", "x"), ("RDMACCL_SIZE", "")];
+        let config = Config::from_vars(vars.map(|(n, v)| (n.to_string(), v.to_string()))).unwrap();
+        let explained = config.explain();
+        assert!(explained.contains(&("RDMACCL_CREDITS", "4".to_string(), Origin::Environment)));
+        assert!(explained.contains(&("RDMACCL_SLOT_BYTES", "65536".to_string(), Origin::Default)));
+        assert!(explained.iter().all(|(_, value, _)| !value.contains("abab")));
+    }
+
+    #[test]
+    fn an_unknown_variable_is_no_error_and_has_a_nearest_name() {
+        assert!(from("RDMACCL_CREDTIS", "4").is_ok());
+        assert_eq!(nearest("RDMACCL_CREDTIS"), "RDMACCL_CREDITS");
+    }
+}

@@ -1,1 +1,44 @@
-//! To come.
+//! # ccl: collectives for Rust programs
+//!
+//! A [`Communicator`] is one rank's membership of a group of processes or threads that make the same
+//! calls in the same order. The calls work on slices:
+//!
+//! ```
+//! use ccl::{Communicator, ReduceOp};
+//!
+//! // Three ranks as threads of this process. Processes use `Communicator::builder()` or `from_env()`.
+//! let results: Vec<f32> = std::thread::scope(|scope| {
+//!     let ranks = Communicator::local(3).expect("three local ranks");
+//!     let handles = ranks.into_iter().map(|mut comm| {
+//!         scope.spawn(move || {
+//!             let send = [comm.rank() as f32 + 1.0];
+//!             let mut sum = [0.0];
+//!             comm.all_reduce(&send, &mut sum, ReduceOp::Sum).expect("all_reduce");
+//!             comm.close().expect("close");
+//!             sum[0]
+//!         })
+//!     });
+//!     let handles: Vec<_> = handles.collect();
+//!     handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
+//! });
+//! assert_eq!(results, [6.0, 6.0, 6.0]);
+//! ```
+//!
+//! This crate puts [`ccl_core`] and the transports together and gives the calls their types. It promises
+//! what the core promises: a call ends right, or with an error that says who and why; results do not depend
+//! on timing; nothing is printed. The [`Communicator`]'s methods document each collective.
+
+mod builder;
+mod communicator;
+mod element;
+
+pub use builder::Builder;
+pub use ccl_core::bootstrap::{UNIQUE_ID_BYTES, UniqueId, launch};
+pub use ccl_core::communicator::{Call, Explanation};
+pub use ccl_core::config::Config;
+pub use ccl_core::simd::Buffers;
+pub use ccl_core::transport::{Counters, LinkKey};
+pub use ccl_core::{Collective, DataType, Error, ErrorKind, Rank, ReduceOp, Result};
+pub use communicator::Communicator;
+pub use element::{Element, F8E4M3, F8E5M2};
+pub use half::{bf16, f16};

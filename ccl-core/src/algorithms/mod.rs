@@ -5,20 +5,30 @@
 //! them, for the verifier, the simulator and people.
 
 mod binomial;
+mod bruck;
 mod chain;
+mod cube;
+mod halving;
 mod moves;
 mod oneshot;
 mod pairwise;
+mod pat;
+mod recursive;
 mod ring;
+mod spread;
 mod tree;
 mod twoshot;
 
 use crate::plan::{Collective, Plan, Program, Rank, Spec};
 
 pub use binomial::Binomial;
+pub use bruck::Bruck;
 pub use chain::Chain;
+pub use halving::Halving;
 pub use oneshot::OneShot;
 pub use pairwise::Pairwise;
+pub use pat::Pat;
+pub use recursive::Recursive;
 pub use ring::Ring;
 pub use tree::Tree;
 pub use twoshot::TwoShot;
@@ -38,7 +48,7 @@ pub trait Algorithm: Sync {
 
 /// Every algorithm.
 pub fn all() -> &'static [&'static dyn Algorithm] {
-    &[&OneShot, &TwoShot, &Ring, &Tree, &Chain, &Binomial, &Pairwise]
+    &[&OneShot, &TwoShot, &Ring, &Tree, &Recursive, &Halving, &Pat, &Bruck, &Pairwise, &Chain, &Binomial]
 }
 
 /// The algorithm of this name.

@@ -13,24 +13,22 @@
 mod fingerprint;
 mod patience;
 mod plans;
+mod prepare;
 mod routes;
 
-use crate::algorithms::{self, Algorithm};
 use crate::bootstrap::Bootstrap;
-use crate::config::{Config, Verify};
-use crate::cost::{self, Choice, Model};
-use crate::engine::{self, Layout, Progress, Schedule, WaitOn};
+use crate::config::Config;
+use crate::cost::Model;
+use crate::engine::{self, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{Collective, Rank, Spec};
-use crate::simd::{Buffers, Reducer};
+use crate::plan::{Collective, Rank};
+use crate::simd::{Buffers, Level};
 use crate::transport::{Counters, LinkKey, Transport};
-use crate::verify;
 use crate::{DataType, ReduceOp};
 use patience::{Patience, Wait};
-use plans::{PlanKey, Plans, Prepared};
+use plans::Plans;
+pub use prepare::Explanation;
 use routes::{Introduction, Routes};
-use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// The arguments of a collective that all ranks share.
@@ -48,27 +46,16 @@ pub struct Call {
     pub root: Rank,
 }
 
-/// How a call would be done, and why it would take how long.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Explanation {
-    /// The algorithm.
-    pub algorithm: &'static str,
-    /// Bytes of one piece.
-    pub tile_bytes: usize,
-    /// Pieces per chunk.
-    pub tiles: usize,
-    /// What the cost function expects, in nanoseconds.
-    pub predicted_ns: f64,
-}
-
 /// One rank's membership of a group of ranks.
 pub struct Communicator {
     rank: Rank,
     ranks: u32,
     config: Config,
-    bootstrap: Bootstrap,
+    /// `None` for a communicator of one rank, which nobody has to be brought together for.
+    bootstrap: Option<Bootstrap>,
     routes: Routes,
     model: Model,
+    level: Level,
     oversubscribed: bool,
     plans: Plans,
     /// The override that a caller set; the configuration's comes after it.
@@ -78,11 +65,13 @@ pub struct Communicator {
     broken: Option<String>,
 }
 
-/// Largest communicator for which built-in plans are verified again at run time; the tests prove them all
-/// up to this size. A loaded plan is always verified.
-const VERIFY_UP_TO: u32 = 64;
-
 impl Communicator {
+    /// A communicator of one rank: every collective is a copy.
+    pub fn alone(config: Config) -> Result<Communicator> {
+        let introduction = Introduction { transports: Vec::new(), settings: String::new() };
+        Communicator::over(0, 1, None, Routes::new(0, Vec::new(), vec![introduction]), config)
+    }
+
     /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
     pub fn new(
         mut bootstrap: Bootstrap,
@@ -90,27 +79,24 @@ impl Communicator {
         config: Config,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let introduction = Introduction {
-            transports: transports.iter().map(|t| (t.name().to_string(), t.address())).collect(),
-            settings: shared_settings(&config, &transports),
-        };
-        let introductions = exchange_introductions(&mut bootstrap, &introduction)?;
-        for (peer, theirs) in introductions.iter().enumerate() {
-            if theirs.settings != introduction.settings {
-                return Err(Error::invalid(
-                    format!(
-                        "rank {peer} runs with settings {{{}}}, rank {rank} with {{{}}}",
-                        theirs.settings, introduction.settings
-                    ),
-                    "give every rank the same RDMACCL_ variables and the same version of the library",
-                ));
-            }
-        }
+        let introductions = Introduction::of(&config, &transports).exchange(&mut bootstrap)?;
         let routes = Routes::new(rank, transports, introductions);
+        Communicator::over(rank, ranks, Some(bootstrap), routes, config)
+    }
+
+    fn over(
+        rank: Rank,
+        ranks: u32,
+        bootstrap: Option<Bootstrap>,
+        routes: Routes,
+        config: Config,
+    ) -> Result<Communicator> {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        let local = routes.reached_by("shm");
+        let local = routes.on_this_host();
         let mut model = Model::shared_memory(cores, ranks);
-        model.slot_bytes = routes.slot_bytes();
+        if let Some((slot_bytes, credits)) = routes.limits() {
+            (model.slot_bytes, model.credits) = (slot_bytes, credits);
+        }
         tracing::info!(rank, ranks, local, cores, "communicator ready");
         Ok(Communicator {
             rank,
@@ -118,6 +104,7 @@ impl Communicator {
             bootstrap,
             routes,
             model,
+            level: prepare::level(&config)?,
             oversubscribed: local > cores,
             plans: Plans::default(),
             algorithm: None,
@@ -157,33 +144,17 @@ impl Communicator {
         self.routes.chosen().collect()
     }
 
+    /// Host name and process of each rank.
+    pub fn places(&self) -> Vec<(String, u32)> {
+        match &self.bootstrap {
+            Some(bootstrap) => bootstrap.peers().into_iter().map(|p| (p.host, p.pid)).collect(),
+            None => vec![("localhost".to_string(), std::process::id())],
+        }
+    }
+
     /// What each open link has done.
     pub fn counters(&self) -> Vec<(LinkKey, Counters)> {
-        self.routes.transports().iter().flat_map(|t| t.counters()).collect()
-    }
-
-    /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
-    /// ranks must set the same.
-    pub fn set_algorithm(&mut self, name: Option<&str>) -> Result<()> {
-        self.algorithm = match name {
-            None => None,
-            Some(name) => Some(known_algorithm(name)?.name()),
-        };
-        self.plans.forget_calls();
-        Ok(())
-    }
-
-    /// How a call would be done. Makes no connection.
-    pub fn explain(&self, call: &Call, in_place: bool) -> Result<Explanation> {
-        self.check_call(call)?;
-        let choice = self.choose(call, in_place)?;
-        let layout = self.layout(call, &choice)?;
-        Ok(Explanation {
-            algorithm: choice.algorithm.name(),
-            tile_bytes: choice.tile_bytes,
-            tiles: layout.tiles(),
-            predicted_ns: choice.predicted_ns,
-        })
+        self.routes.counters()
     }
 
     /// Makes a call and returns when this rank's part of it is done.
@@ -191,41 +162,126 @@ impl Communicator {
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(ErrorKind::Broken(cause.clone()).into());
+        }
         let index = match self.plans.find(call, buffers.is_in_place()) {
             Some(index) => index,
             None => self.prepare(call, buffers.is_in_place())?,
         };
         let prepared = &self.plans.prepared[index];
-        prepared.layout.check(&buffers)?;
-        if let Some(cause) = &self.broken {
-            return Err(ErrorKind::Broken(cause.clone()).into());
+        let (reads, writes) = (prepared.layout.input_bytes(), prepared.layout.output_bytes());
+        if buffers.input().len() < reads || buffers.output().len() < writes {
+            return Err(Error::invalid(
+                format!("buffers of {} and {} bytes", buffers.input().len(), buffers.output().len()),
+                format!("{} of {} x {} needs {reads} and {writes}", call.collective, call.count, call.dtype),
+            ));
         }
-        let tag = fingerprint::tag(prepared.fingerprint, self.sequence);
-        let started = engine::Call { layout: &prepared.layout, reducer: &prepared.reducer, tag };
-        let schedule = &mut self.plans.schedules[prepared.schedule];
-        schedule.start(&started);
-        let mut patience = Patience::new(self.oversubscribed);
-        loop {
-            match schedule.step(&started, &mut self.routes, &buffers) {
-                Ok(Progress::Done) => break,
-                Ok(Progress::Moved) => patience.reset(),
-                Ok(Progress::Blocked) => match patience.next() {
-                    Wait::Spin => std::hint::spin_loop(),
-                    Wait::Yield => std::thread::yield_now(),
-                    Wait::Park(limit) => {
-                        if let Err(error) = self.park(index, call, &patience, limit) {
-                            return Err(self.breaks(error));
-                        }
-                        continue_borrow(&mut ());
-                    }
-                },
-                Err(error) => {
-                    let error = self.explain_step(error, call);
-                    return Err(self.breaks(error));
-                }
-            }
-        }
+        let started = engine::Call {
+            layout: prepared.layout,
+            reducer: prepared.reducer,
+            tag: fingerprint::tag(prepared.fingerprint, self.sequence),
+            sequence: self.sequence,
+        };
+        let schedule = prepared.schedule;
+        self.plans.schedules[schedule].start(started)?;
+        self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
         self.sequence += 1;
         Ok(())
+    }
+
+    /// Steps the started schedule until it is done.
+    #[inline]
+    fn finish(&mut self, schedule: usize, buffers: &Buffers<'_>) -> Result<()> {
+        let mut patience = Patience::new(self.oversubscribed);
+        loop {
+            match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
+                Progress::Done => return Ok(()),
+                Progress::Moved => patience.reset(),
+                Progress::Blocked => match patience.next() {
+                    Wait::Spin => std::hint::spin_loop(),
+                    Wait::Yield => std::thread::yield_now(),
+                    Wait::Park(limit) => self.park(schedule, patience.waited(), limit)?,
+                },
+            }
+        }
+    }
+
+    /// Sleeps until something may have come, after a look at the peers' health and at the deadline.
+    #[cold]
+    fn park(&mut self, schedule: usize, waited: Duration, limit: Duration) -> Result<()> {
+        if let Some(bootstrap) = &mut self.bootstrap {
+            bootstrap.check()?;
+        }
+        if waited >= self.config.timeout {
+            let schedule = &self.plans.schedules[schedule];
+            let mut absent = Vec::new();
+            let mut states = Vec::new();
+            for wait in schedule.waits() {
+                match wait.on {
+                    WaitOn::Piece { peer, channel } => {
+                        absent.push(peer);
+                        states.push(format!(
+                            "lane {}, move {}, tile {} waits for a piece from rank {peer} on channel {channel}",
+                            wait.lane, wait.mv, wait.tile
+                        ));
+                    }
+                    WaitOn::Credit { peers, channel } => {
+                        absent.extend_from_slice(peers);
+                        states.push(format!(
+                            "lane {}, move {}, tile {} waits for ranks {peers:?} to take pieces on channel {channel}",
+                            wait.lane, wait.mv, wait.tile
+                        ));
+                    }
+                }
+            }
+            absent.sort_unstable();
+            absent.dedup();
+            return Err(ErrorKind::Timeout {
+                phase: format!("{} #{} on rank {}", schedule.spec().collective, self.sequence, self.rank),
+                waited,
+                absent,
+                remedy: format!(
+                    "{}; look at what those ranks do, or raise RDMACCL_TIMEOUT",
+                    states.join("; ")
+                ),
+            }
+            .into());
+        }
+        self.routes.park(limit)
+    }
+
+    /// An error in the middle of a call leaves the links in the middle of it.
+    #[cold]
+    fn breaks(&mut self, error: Error) -> Error {
+        tracing::warn!(rank = self.rank, sequence = self.sequence, %error, "communicator broken");
+        self.broken = Some(error.to_string());
+        error
+    }
+
+    /// Returns when all ranks have called it.
+    pub fn barrier(&mut self) -> Result<()> {
+        let call = Call {
+            collective: Collective::AllReduce,
+            count: 1,
+            dtype: DataType::U8,
+            op: ReduceOp::Max,
+            root: 0,
+        };
+        let mut byte = [0];
+        self.run(&call, Buffers::in_place(&mut byte, 0..1, 0..1))
+    }
+
+    /// Leaves in order: waits, for a bounded time, until all ranks leave, so that nobody takes the end of
+    /// this rank's connections for its death. A communicator that is dropped instead, or that is broken,
+    /// leaves at once.
+    pub fn close(mut self) -> Result<()> {
+        let Some(bootstrap) = self.bootstrap.take() else { return Ok(()) };
+        bootstrap.close();
+        Ok(())
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.config.timeout
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Call;
 use crate::engine::{Layout, Schedule};
-use crate::error::Result;
 use crate::plan::{Collective, Rank};
 use crate::simd::Reducer;
 use std::collections::HashMap;
@@ -23,8 +22,6 @@ pub(super) struct Prepared {
     pub(super) reducer: Reducer,
     /// [`fingerprint::of_call`](super::fingerprint::of_call).
     pub(super) fingerprint: u64,
-    pub(super) algorithm: &'static str,
-    pub(super) predicted_ns: f64,
 }
 
 /// The cache. A job makes the same few calls over and over; the last one is found by one comparison.
@@ -73,19 +70,16 @@ impl Plans {
         self.last = None;
     }
 
-    /// The schedule of a plan, made by `make` the first time.
-    pub(super) fn schedule(
-        &mut self,
-        key: PlanKey,
-        make: impl FnOnce() -> Result<Schedule>,
-    ) -> Result<usize> {
-        if let Some(&index) = self.by_plan.get(&key) {
-            return Ok(index);
-        }
-        self.schedules.push(make()?);
+    /// The schedule of a plan, if it was made before.
+    pub(super) fn schedule(&self, key: &PlanKey) -> Option<usize> {
+        self.by_plan.get(key).copied()
+    }
+
+    pub(super) fn add_schedule(&mut self, key: PlanKey, schedule: Schedule) -> usize {
+        self.schedules.push(schedule);
         let index = self.schedules.len() - 1;
         self.by_plan.insert(key, index);
-        Ok(index)
+        index
     }
 }
 

@@ -1,10 +1,12 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
+use crate::bootstrap::Bootstrap;
+use crate::config::Config;
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::PieceMut;
-use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
+use crate::transport::{Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +21,53 @@ pub(super) struct Introduction {
     pub(super) transports: Vec<(String, Vec<u8>)>,
     /// Settings that all ranks must share.
     pub(super) settings: String,
+}
+
+impl Introduction {
+    pub(super) fn of(config: &Config, transports: &[Box<dyn Transport>]) -> Introduction {
+        let limits = transports.iter().map(|t| {
+            let c = t.capabilities();
+            format!("{} slot_bytes {} credits {}", t.name(), c.slot_bytes, c.credits)
+        });
+        let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
+        let settings = format!(
+            "version {}; algorithms [{}]; tile_bytes {}; {}",
+            env!("CARGO_PKG_VERSION"),
+            algorithms.collect::<Vec<_>>().join(","),
+            config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
+            limits.collect::<Vec<_>>().join("; "),
+        );
+        let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
+        Introduction { transports, settings }
+    }
+
+    /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
+    /// are told apart here and not by a call that goes wrong.
+    pub(super) fn exchange(&self, bootstrap: &mut Bootstrap) -> Result<Vec<Introduction>> {
+        let encoded = serde_json::to_vec(self).map_err(|error| malformed(bootstrap.rank(), &error))?;
+        let mut introductions = Vec::new();
+        for (peer, bytes) in bootstrap.all_gather(&encoded)?.iter().enumerate() {
+            let theirs: Introduction =
+                serde_json::from_slice(bytes).map_err(|error| malformed(peer as Rank, &error))?;
+            if theirs.settings != self.settings {
+                return Err(Error::invalid(
+                    format!(
+                        "rank {peer} runs with settings {{{}}}, rank {} with {{{}}}",
+                        theirs.settings,
+                        bootstrap.rank(),
+                        self.settings
+                    ),
+                    "give every rank the same RDMACCL_ variables and the same version of the library",
+                ));
+            }
+            introductions.push(theirs);
+        }
+        Ok(introductions)
+    }
+}
+
+fn malformed(peer: Rank, error: &serde_json::Error) -> Error {
+    ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: error.to_string() }.into()
 }
 
 /// The transports of one rank, and who is reached by which.
@@ -65,16 +114,18 @@ impl Routes {
         Err(ErrorKind::Unreachable { peer, reasons: reasons.join("; ") }.into())
     }
 
-    /// How many ranks, this one included, the first transport reaches; those that share the host for
-    /// shared memory.
-    pub(super) fn reached_by(&self, name: &str) -> u32 {
-        let Some(transport) = self.transports.iter().find(|t| t.name() == name) else { return 1 };
+    /// How many ranks of the communicator share this host, this one included: those that a transport of
+    /// one host reaches.
+    pub(super) fn on_this_host(&self) -> u32 {
+        let Some(local) = self.transports.iter().find(|t| t.capabilities().one_host) else { return 1 };
         let reached = self.introductions.iter().enumerate().filter(|(peer, introduction)| {
             *peer as Rank != self.rank
                 && introduction
                     .transports
                     .iter()
-                    .any(|(n, address)| n == name && transport.probe(*peer as Rank, address).is_ok())
+                    .any(|(name, address)| {
+                        name == local.name() && local.probe(*peer as Rank, address).is_ok()
+                    })
         });
         1 + reached.count() as u32
     }
@@ -108,13 +159,15 @@ impl Routes {
         self.chosen.iter().map(|(&peer, &index)| (peer, self.transports[index].name()))
     }
 
-    pub(super) fn transports(&self) -> &[Box<dyn Transport>] {
-        &self.transports
+    /// The longest piece that every transport takes, and the credits that every link has; `None` without
+    /// transports.
+    pub(super) fn limits(&self) -> Option<(usize, u32)> {
+        let all = || self.transports.iter().map(|t| t.capabilities());
+        Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits).min()?))
     }
 
-    /// The longest piece that every transport takes.
-    pub(super) fn slot_bytes(&self) -> usize {
-        self.transports.iter().map(|t| t.capabilities().slot_bytes).min().unwrap_or(1 << 20)
+    pub(super) fn counters(&self) -> Vec<(LinkKey, Counters)> {
+        self.transports.iter().flat_map(|t| t.counters()).collect()
     }
 
     #[inline(always)]

@@ -109,6 +109,27 @@ impl Layout {
         at..at + len
     }
 
+    /// Where the buffers of an in-place call lie; `None` where this rank has only one of them.
+    ///
+    /// The overlay follows from [`Collective::in_place_output`](crate::Collective::in_place_output).
+    pub fn overlay(&self) -> Option<Overlay> {
+        let spec = &self.spec;
+        let blocks = spec.collective.input_blocks(spec.ranks, self.rank, spec.root);
+        if spec.collective.output_blocks(spec.ranks, self.rank, spec.root) == 0 {
+            return None;
+        }
+        let met = |b| spec.collective.in_place_output(self.rank, b).map(|o| (b as usize, o as usize));
+        let (from, into) = (0..blocks).find_map(met)?;
+        // Block `from` of the input is block `into` of the output, and one of the two buffers holds the other.
+        let input = into.saturating_sub(from) * self.block;
+        let output = from.saturating_sub(into) * self.block;
+        Some(Overlay {
+            bytes: (input + self.input).max(output + self.output),
+            input: input..input + self.input,
+            output: output..output + self.output,
+        })
+    }
+
     /// Offset and length in bytes.
     #[inline]
     pub(super) fn at(&self, place: Place, tile: usize) -> (usize, usize) {
@@ -118,6 +139,17 @@ impl Layout {
         let len = (end - from).min(self.tile);
         (place.block as usize * self.block + from, len)
     }
+}
+
+/// The one buffer of an in-place call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlay {
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// The bytes that are the send buffer.
+    pub input: Range<usize>,
+    /// The bytes that are the receive buffer.
+    pub output: Range<usize>,
 }
 
 /// A chunk, taken apart once so that no division happens per piece.
@@ -177,6 +209,22 @@ mod tests {
         let short = Layout::new(&spec, 0, 10, DataType::F32, 1 << 20).expect("valid");
         let lens: Vec<_> = (0..4).map(|c| short.piece(c, 0).len() / 4).collect();
         assert_eq!(lens, [3, 3, 3, 1]);
+    }
+
+    #[test]
+    fn in_place_buffers_lie_as_in_nccl() {
+        let at = |collective, rank| {
+            let layout = Layout::new(&spec(collective, 4, 2), rank, 10, DataType::F32, 64).expect("valid");
+            layout.overlay().map(|o| (o.bytes, o.input, o.output))
+        };
+        assert_eq!(at(Collective::AllReduce, 1), Some((40, 0..40, 0..40)));
+        assert_eq!(at(Collective::AllToAll, 3), Some((160, 0..160, 0..160)));
+        assert_eq!(at(Collective::AllGather, 2), Some((160, 80..120, 0..160)));
+        assert_eq!(at(Collective::ReduceScatter, 3), Some((160, 0..160, 120..160)));
+        assert_eq!(at(Collective::Scatter, 0), Some((160, 0..160, 0..40)));
+        assert_eq!(at(Collective::Scatter, 1), None);
+        assert_eq!(at(Collective::Gather, 1), None);
+        assert_eq!(at(Collective::Reduce, 0), Some((40, 0..40, 0..40)));
     }
 
     #[test]

@@ -26,6 +26,6 @@ mod layout;
 mod run;
 mod schedule;
 
-pub use layout::Layout;
+pub use layout::{Layout, Overlay};
 pub use run::{Progress, Wait, WaitOn};
 pub use schedule::{Call, Links, Schedule};

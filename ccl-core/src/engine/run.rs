@@ -83,7 +83,9 @@ impl Schedule {
         }
         if self.running == 0 {
             self.call = None;
-            call.reducer.finish(buffers.output().slice(0, call.layout.output_bytes()));
+            if self.spec.collective.reduces() {
+                call.reducer.finish(buffers.output().slice(0, call.layout.output_bytes()));
+            }
             return Ok(Progress::Done);
         }
         Ok(if moved { Progress::Moved } else { Progress::Blocked })
@@ -139,6 +141,7 @@ impl Schedule {
         let code = self.moves[lane.at as usize];
         let sources = &self.operands[code.from as usize..code.into as usize];
         let sinks = &self.operands[code.into as usize..code.end as usize];
+        let reduces = self.spec.collective.reduces();
         let resume = if lane.blocked == READY { 0 } else { lane.blocked as usize };
 
         // A missing slot is asked for with the length that is known once the sources are: all of them are
@@ -148,7 +151,7 @@ impl Schedule {
             let source = match sources[index] {
                 Operand::Input(place) => {
                     let (at, len) = call.layout.at(place, lane.tile);
-                    Source { piece: buffers.input().slice(at, len), scaled: true }
+                    Source { piece: buffers.input().slice(at, len), scaled: reduces }
                 }
                 Operand::Output(place) => {
                     let (at, len) = call.layout.at(place, lane.tile);

@@ -37,8 +37,7 @@ pub struct Schedule {
 pub struct Call {
     /// How the buffers are cut.
     pub layout: Layout,
-    /// How values are combined. Moves of one source copy, so any reducer of the type serves a collective
-    /// that does not reduce.
+    /// How values are combined. A collective that does not reduce takes any reducer of its type.
     pub reducer: Reducer,
     /// The call's fingerprint, which every piece carries and every arrival is compared with.
     pub tag: u64,

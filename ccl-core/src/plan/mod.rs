@@ -41,6 +41,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+pub use file::MAX_FILE_BYTES;
+
 /// A member of a communicator: 0 … n-1.
 pub type Rank = u32;
 
@@ -236,6 +238,7 @@ pub struct Plan {
 
 /// What one rank does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Program {
     /// Lines of moves that do not wait for each other.
     pub lanes: Vec<Lane>,
@@ -243,6 +246,7 @@ pub struct Program {
 
 /// A straight line of moves, run once per tile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Lane {
     /// Scratch pieces that the moves use, numbered from 0.
     #[serde(default)]
@@ -253,6 +257,7 @@ pub struct Lane {
 
 /// Combines `from` in order and writes the result into all of `into`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Move {
     /// What is combined, in this order.
     pub from: Vec<Source>,
@@ -288,6 +293,7 @@ pub enum Sink {
 
 /// The receiving end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Link {
     /// Who sends.
     pub peer: Rank,
@@ -298,6 +304,7 @@ pub struct Link {
 
 /// The sending ends of one or more links that carry the same pieces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Links {
     /// Who receives; not empty, each once.
     pub peers: Vec<Rank>,

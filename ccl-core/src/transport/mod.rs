@@ -176,6 +176,8 @@ pub struct Capabilities {
     pub shared_slots: bool,
     /// Whether several ranks of one process may use it.
     pub threads: bool,
+    /// Whether it reaches ranks of its own host only.
+    pub one_host: bool,
 }
 
 /// How well a peer is reached; the cost function's α and 1/β.

@@ -29,7 +29,9 @@
 
 mod fault;
 mod graph;
+pub mod mutate;
 mod races;
+pub mod report;
 mod schedule;
 mod shapes;
 mod values;
@@ -50,8 +52,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 8 credits, the depth that every transport offers at least; 1024 pieces of scratch, as many as Bruck's
-    /// all-to-all wants for 2048 ranks.
+    /// 8 credits, twice what any algorithm here needs; 1024 pieces of scratch, which is 64 MiB per lane with
+    /// slots of 64 KiB and the bound on what a plan file may ask for.
     fn default() -> Limits {
         Limits { credits: 8, scratch: 1024 }
     }
@@ -84,8 +86,8 @@ pub struct Proof {
 pub struct Order {
     /// Every rank that gets an element combines it in the same order: all ranks get the same bits.
     pub same_on_every_rank: bool,
-    /// All parts of a block are combined in the same order: an element's bits do not depend on the size
-    /// of the message that it travels in.
+    /// All parts of a block are combined in the same order: an element's bits do not depend on where it
+    /// stands in its block, nor on how long that is.
     pub same_at_every_size: bool,
     /// The order is that of a loop over the ranks, 0 first. Several moves may share the loop, and round to
     /// the element type in between.

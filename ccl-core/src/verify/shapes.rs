@@ -160,7 +160,7 @@ impl Counter {
         let mut open = vec![shape];
         while let Some(shape) = open.pop() {
             let children = shapes.children(shape);
-            open.extend_from_slice(children);
+            open.extend(children.iter().rev());
             if children.is_empty()
                 && std::mem::replace(&mut self.seen[shape as usize], self.round) == self.round
             {

@@ -1,0 +1,177 @@
+//! The root service: waits for all ranks, and tells each its parent in the tree.
+
+use super::key::Key;
+use super::net::{Connection, Lobby, wait};
+use super::session::Purpose;
+use super::tree;
+use super::wire::{Member, Message, Refusal};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::plan::Rank;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// How long the last words may take to leave.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Starts the service. Its thread ends by itself.
+pub(super) fn serve(listener: TcpListener, key: Key, config: &Config) -> Result<()> {
+    let patience = config.init_timeout;
+    let root = Root {
+        lobby: Lobby::new(listener, key, &[Purpose::Join]),
+        ranks: None,
+        guests: BTreeMap::new(),
+        leaving: Vec::new(),
+        deadline: Instant::now() + patience,
+    };
+    std::thread::Builder::new()
+        .name("rdmaccl-root".into())
+        .spawn(move || {
+            if let Err(error) = root.run() {
+                tracing::error!(%error, "the root service failed");
+            }
+        })
+        .map(drop)
+        .map_err(|e| Error::system("starting the root service's thread", e, "check `ulimit -u`"))
+}
+
+struct Root {
+    lobby: Lobby,
+    /// How many ranks the job has, once the first one has said it.
+    ranks: Option<(u32, Rank)>,
+    guests: BTreeMap<Rank, Guest>,
+    /// Connections whose last words are on their way.
+    leaving: Vec<Connection>,
+    /// The earliest of the guests' deadlines, so that every one gets its answer in time.
+    deadline: Instant,
+}
+
+struct Guest {
+    connection: Connection,
+    member: Member,
+}
+
+impl Root {
+    fn run(mut self) -> Result<()> {
+        let verdict = loop {
+            let guests = self.guests.values_mut().map(|g| &mut g.connection);
+            let pending = self.lobby.strangers.iter_mut().chain(guests).chain(&mut self.leaving);
+            // Wakes now and then to drop the silent.
+            let until = self.deadline.min(Instant::now() + Duration::from_secs(1));
+            wait(Some(&self.lobby.listener), pending, until)?;
+            for (connection, message) in self.lobby.greet()? {
+                self.admit(connection, message)?;
+            }
+            if let Some(refusal) = self.verdict() {
+                break Some(refusal);
+            }
+            if self.ranks.is_some_and(|(ranks, _)| self.guests.len() == ranks as usize) {
+                break None;
+            }
+            self.leaving.retain_mut(|c| {
+                c.hear();
+                !c.is_flushed()
+            });
+        };
+        match verdict {
+            None => self.welcome()?,
+            Some(refusal) => {
+                tracing::warn!(?refusal, "initialisation failed");
+                for guest in self.guests.values_mut() {
+                    guest.connection.say(Message::Refusal(refusal.clone()));
+                }
+            }
+        }
+        self.farewell()
+    }
+
+    /// A refusal that concerns everybody.
+    fn verdict(&mut self) -> Option<Refusal> {
+        for (&rank, guest) in &mut self.guests {
+            // Nothing is to be said between joining and the welcome.
+            let spoke = guest.connection.hear().is_some();
+            if let Some(cause) = &guest.connection.closed {
+                let cause = format!("{} left during initialisation: {cause}", describe(rank, &guest.member));
+                self.guests.remove(&rank);
+                return Some(Refusal::Left { rank, cause });
+            }
+            if spoke {
+                let what = format!("rank {rank} spoke out of turn");
+                return Some(Refusal::Conflict(what));
+            }
+        }
+        if Instant::now() < self.deadline {
+            return None;
+        }
+        let ranks = self.ranks.map_or(0, |(ranks, _)| ranks);
+        let absent = (0..ranks).filter(|r| !self.guests.contains_key(r)).take(8192).collect();
+        Some(Refusal::Absent(absent))
+    }
+
+    fn admit(&mut self, mut connection: Connection, message: Message) -> Result<()> {
+        let Message::Join { rank, ranks, patience_ms, member } = message else { return Ok(()) };
+        if rank >= ranks {
+            return Ok(()); // no rank of ours says this
+        }
+        let who = describe(rank, &member);
+        tracing::debug!(rank, ranks, host = member.host, pid = member.pid, "a rank has come");
+        let (expected, first) = *self.ranks.get_or_insert((ranks, rank));
+        if ranks != expected {
+            let text = format!(
+                "{who} was started as one of {ranks} ranks, rank {first} as one of {expected}; give all the same size"
+            );
+            let refusal = Message::Refusal(Refusal::Conflict(text));
+            connection.say(refusal.clone());
+            self.leaving.push(connection);
+            for (_, mut guest) in std::mem::take(&mut self.guests) {
+                guest.connection.say(refusal.clone());
+                self.leaving.push(guest.connection);
+            }
+            // Nobody is left to wait for.
+            self.deadline = Instant::now();
+        } else if let Some(other) = self.guests.get(&rank) {
+            let text = format!(
+                "{who} came, but {} is there already; give each process its own rank",
+                describe(rank, &other.member)
+            );
+            connection.say(Message::Refusal(Refusal::Conflict(text)));
+            self.leaving.push(connection);
+        } else {
+            let patience = Instant::now() + Duration::from_millis(patience_ms.min(86_400_000));
+            self.deadline = if self.guests.is_empty() { patience } else { self.deadline.min(patience) };
+            self.guests.insert(rank, Guest { connection, member });
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self) -> Result<()> {
+        let session = Key::random()?.0;
+        let members: BTreeMap<Rank, Member> =
+            self.guests.iter().map(|(rank, guest)| (*rank, guest.member.clone())).collect();
+        tracing::info!(ranks = members.len(), "all ranks have come");
+        for (rank, guest) in &mut self.guests {
+            let parent = tree::parent(*rank).map(|parent| members[&parent].clone());
+            guest.connection.say(Message::Welcome { session, parent });
+        }
+        Ok(())
+    }
+
+    /// Waits until the last words have left and the others have closed.
+    fn farewell(mut self) -> Result<()> {
+        let end = Instant::now() + FAREWELL;
+        self.leaving.extend(std::mem::take(&mut self.guests).into_values().map(|g| g.connection));
+        while !self.leaving.is_empty() && Instant::now() < end {
+            wait(None, self.leaving.iter_mut(), end)?;
+            self.leaving.retain_mut(|c| {
+                c.hear();
+                c.closed.is_none()
+            });
+        }
+        Ok(())
+    }
+}
+
+fn describe(rank: Rank, member: &Member) -> String {
+    format!("rank {rank} (host {}, process {})", member.host, member.pid)
+}

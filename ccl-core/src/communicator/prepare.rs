@@ -1,0 +1,192 @@
+//! Preparing a call: choosing, planning, proving, connecting and binding. Done once per kind of call.
+
+use super::plans::{PlanKey, Prepared};
+use super::{Call, Communicator, fingerprint};
+use crate::algorithms::{self, Algorithm};
+use crate::config::{Config, SimdChoice, VerifyPolicy};
+use crate::cost::{self, Choice};
+use crate::engine::{Layout, Schedule};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Collective, Program, Rank, Spec};
+use crate::simd::{Level, Reducer};
+use crate::verify::{self, Limits};
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How a call would be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// The longest piece in bytes.
+    pub tile_bytes: usize,
+    /// Pieces per chunk.
+    pub tiles: usize,
+    /// What the cost function expects, in nanoseconds.
+    pub predicted_ns: f64,
+}
+
+/// Largest communicator for which `auto` proves built-in plans at run time. The project's tests prove every
+/// one up to this size; above it the proof would be felt at start-up.
+const PROVE_UP_TO: u32 = 64;
+
+/// What this process has proved, for ranks that are threads and for communicators that come and go.
+static PROVED: LazyLock<Mutex<HashSet<(Spec, &'static str)>>> = LazyLock::new(Mutex::default);
+
+impl Communicator {
+    /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
+    /// ranks must set the same.
+    pub fn set_algorithm(&mut self, name: Option<&str>) -> Result<()> {
+        self.algorithm = name.map(known).transpose()?.map(Algorithm::name);
+        self.plans.forget_calls();
+        Ok(())
+    }
+
+    /// How a call would be done. Makes no connection.
+    pub fn explain(&self, call: &Call, in_place: bool) -> Result<Explanation> {
+        let choice = self.choose(call, in_place)?;
+        let layout = self.layout(call, &choice)?;
+        Ok(Explanation {
+            algorithm: choice.algorithm.name(),
+            tile_bytes: choice.tile_bytes,
+            tiles: layout.tiles(),
+            predicted_ns: choice.predicted_ns,
+        })
+    }
+
+    /// Works out everything about a call that does not change from one time to the next.
+    #[cold]
+    pub(super) fn prepare(&mut self, call: &Call, in_place: bool) -> Result<usize> {
+        let choice = self.choose(call, in_place)?;
+        let layout = self.layout(call, &choice)?;
+        let reducer = Reducer::at(self.level, call.dtype, call.op, self.ranks)?;
+        let algorithm = choice.algorithm.name();
+        let schedule = self.schedule(call, choice.algorithm)?;
+        let fingerprint = fingerprint::of_call(call, algorithm, choice.tile_bytes);
+        tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
+        Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
+    }
+
+    fn choose(&self, call: &Call, in_place: bool) -> Result<Choice> {
+        let Call { collective, count, dtype, root, .. } = *call;
+        if root >= self.ranks {
+            return Err(Error::invalid(
+                format!("root {root} in a communicator of {}", self.ranks),
+                format!("give a rank from 0 to {}", self.ranks - 1),
+            ));
+        }
+        if root != 0 && !collective.rooted() {
+            return Err(Error::invalid(format!("root {root} for {collective}"), "it has no root: give 0"));
+        }
+        let bytes = count.checked_mul(dtype.size()).ok_or_else(|| {
+            Error::invalid(format!("{count} elements of type {dtype}"), "fewer than 2^63 bytes")
+        })?;
+        let only = self.only(collective)?;
+        let mut choice = cost::choose(&self.model, collective, self.ranks, root, bytes, in_place, only)?;
+        if let Some(tile_bytes) = self.config.tile_bytes {
+            choice.tile_bytes = tile_bytes.clamp(dtype.size(), self.model.slot_bytes);
+        }
+        Ok(choice)
+    }
+
+    /// The algorithm that the caller or the configuration wants. One that was named for all collectives
+    /// counts for those that it can do.
+    fn only(&self, collective: Collective) -> Result<Option<&'static str>> {
+        let able = |algorithm: &dyn Algorithm| algorithm.parts(collective, self.ranks).is_some();
+        if let Some(name) = self.algorithm {
+            return Ok(able(known(name)?).then_some(name));
+        }
+        for choice in &self.config.algorithms {
+            let algorithm = known(&choice.algorithm)?;
+            match choice.collective {
+                Some(named) if named == collective => return Ok(Some(algorithm.name())),
+                None if able(algorithm) => return Ok(Some(algorithm.name())),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn layout(&self, call: &Call, choice: &Choice) -> Result<Layout> {
+        let spec = self.spec(call.collective, call.root, choice.algorithm)?;
+        Layout::new(&spec, self.rank, call.count, call.dtype, choice.tile_bytes)
+    }
+
+    fn spec(&self, collective: Collective, root: Rank, algorithm: &dyn Algorithm) -> Result<Spec> {
+        let parts = algorithm.parts(collective, self.ranks).ok_or_else(|| {
+            let what = format!("algorithm {} for {collective} on {} ranks", algorithm.name(), self.ranks);
+            Error::unsupported(what, "choose another, or let the cost function choose")
+        })?;
+        Ok(Spec { collective, ranks: self.ranks, root, parts })
+    }
+
+    /// The bound schedule of a plan; made, proved and connected the first time.
+    fn schedule(&mut self, call: &Call, algorithm: &'static dyn Algorithm) -> Result<usize> {
+        let Call { collective, root, .. } = *call;
+        let key = PlanKey { collective, root, algorithm: algorithm.name() };
+        if let Some(index) = self.plans.schedule(&key) {
+            return Ok(index);
+        }
+        let spec = self.spec(collective, root, algorithm)?;
+        self.prove(&spec, algorithm)?;
+        let program = algorithm.program(&spec, self.rank);
+        self.connect(&program)?;
+        let schedule = Schedule::bind(&spec, self.rank, &program, &mut self.routes)?;
+        Ok(self.plans.add_schedule(key, schedule))
+    }
+
+    fn connect(&mut self, program: &Program) -> Result<()> {
+        let deadline = self.deadline();
+        let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
+        self.routes.connect(program, &mut bootstrap.exchange(deadline))
+    }
+
+    fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<()> {
+        let wanted = match self.config.verify {
+            VerifyPolicy::Always => true,
+            VerifyPolicy::Auto => spec.ranks <= PROVE_UP_TO,
+            VerifyPolicy::Never => false,
+        };
+        if !wanted {
+            return Ok(());
+        }
+        let mut proved = PROVED.lock().unwrap_or_else(PoisonError::into_inner);
+        if proved.contains(&(*spec, algorithm.name())) {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let plan = algorithms::plan(algorithm, spec.collective, spec.ranks, spec.root)
+            .ok_or_else(|| Error::unsupported(algorithm.name(), "it has parts but no plan"))?;
+        let limits = Limits { credits: self.model.credits, ..Limits::default() };
+        verify::verify(&plan, &limits).map_err(|fault| {
+            let text = format!("{} for {} on {} ranks: {fault}", plan.algorithm, spec.collective, spec.ranks);
+            Error::from(ErrorKind::PlanRejected(text))
+        })?;
+        tracing::debug!(?spec, algorithm = algorithm.name(), elapsed = ?started.elapsed(), "plan proved");
+        proved.insert((*spec, algorithm.name()));
+        Ok(())
+    }
+}
+
+/// The kernels that the configuration wants, or the best of this CPU.
+pub(super) fn level(config: &Config) -> Result<Level> {
+    let level = match config.simd {
+        SimdChoice::Auto => return Ok(Level::best()),
+        other => other.to_string().parse::<Level>().map_err(|error| Error::unsupported("RDMACCL_SIMD", error))?,
+    };
+    if !level.is_available() {
+        return Err(Error::unsupported(
+            format!("RDMACCL_SIMD={level} on this CPU"),
+            format!("use auto, or at most {}", Level::best()),
+        ));
+    }
+    Ok(level)
+}
+
+fn known(name: &str) -> Result<&'static dyn Algorithm> {
+    algorithms::by_name(name).ok_or_else(|| {
+        let names: Vec<_> = algorithms::all().iter().map(|a| a.name()).collect();
+        Error::invalid(format!("algorithm '{name}'"), format!("use one of {}", names.join(", ")))
+    })
+}

@@ -1,0 +1,95 @@
+//! `cclResult_t`, and the words behind it.
+
+use crate::comm::cclComm_t;
+use crate::handles;
+use ccl::{Error, ErrorKind};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a call came to. The numbers are NCCL's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum cclResult_t {
+    /// It is done.
+    cclSuccess = 0,
+    /// Not used: the number of NCCL's CUDA errors.
+    cclUnhandledDeviceError = 1,
+    /// A system call failed.
+    cclSystemError = 2,
+    /// A fault of the library.
+    cclInternalError = 3,
+    /// An argument cannot be.
+    cclInvalidArgument = 4,
+    /// The call is valid, but not now or not with these ranks.
+    cclInvalidUsage = 5,
+    /// A peer is lost, absent, or in another call.
+    cclRemoteError = 6,
+    /// Not finished yet.
+    cclInProgress = 7,
+}
+
+use cclResult_t::*;
+
+thread_local! {
+    /// What went wrong last on this thread, and the text that `cclGetLastError` gave out.
+    static LAST: RefCell<(String, CString)> = RefCell::default();
+}
+
+/// Runs the body of a C function: errors become codes, their texts are kept, panics stop here.
+pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
+    let (code, text) = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return cclSuccess,
+        Ok(Err(error)) => (code_of(&error), error.to_string()),
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            (cclInternalError, format!("panic in the library: {what}"))
+        }
+    };
+    LAST.with_borrow_mut(|last| last.0 = text);
+    code
+}
+
+fn code_of(error: &Error) -> cclResult_t {
+    match error.kind() {
+        ErrorKind::InvalidArgument { .. } | ErrorKind::Malformed { .. } => cclInvalidArgument,
+        ErrorKind::Unsupported { .. } | ErrorKind::Broken(_) | ErrorKind::Unreachable { .. } => cclInvalidUsage,
+        ErrorKind::Mismatch { .. } | ErrorKind::PeerLost { .. } | ErrorKind::Timeout { .. } => cclRemoteError,
+        ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => cclSystemError,
+        _ => cclInternalError,
+    }
+}
+
+/// A few words for a result code. The text lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGetErrorString(result: i32) -> *const c_char {
+    let text: &CStr = match result {
+        0 => c"no error",
+        1 => c"unhandled device error",
+        2 => c"system error (cclGetLastError has the call and its cause)",
+        3 => c"internal error (cclGetLastError has the message)",
+        4 => c"invalid argument (cclGetLastError says which)",
+        5 => c"invalid usage (cclGetLastError says why)",
+        6 => c"remote error (cclGetLastError names the peer)",
+        7 => c"in progress",
+        _ => c"unknown result code",
+    };
+    text.as_ptr()
+}
+
+/// What went wrong last: which call, rank and peer, the cause, and what to do. With a communicator that is
+/// broken, why it is; otherwise the last error on this thread. The text lives until the next call of this
+/// function on the same thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
+    let broken = handles::with(comm, |communicator| Ok(communicator.broken().map(str::to_string)));
+    LAST.with_borrow_mut(|last| {
+        let text = broken.ok().flatten().unwrap_or_else(|| last.0.clone());
+        last.1 = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        last.1.as_ptr()
+    })
+}

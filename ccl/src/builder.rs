@@ -1,0 +1,108 @@
+//! Making a communicator.
+
+use crate::Communicator;
+use ccl_core::bootstrap::{Bootstrap, UniqueId};
+use ccl_core::communicator::Communicator as Core;
+use ccl_core::config::Config;
+use ccl_core::transport::Transport;
+use ccl_core::{Error, Rank, Result};
+use ccl_transport_shm::{ShmConfig, ShmTransport};
+use std::time::{Duration, Instant};
+
+/// Collects what a communicator needs; see [`Communicator::builder`].
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    rank: Option<Rank>,
+    size: Option<u32>,
+    id: Option<UniqueId>,
+    timeout: Option<Duration>,
+    init_timeout: Option<Duration>,
+    algorithm: Option<String>,
+    config: Option<Config>,
+}
+
+impl Builder {
+    /// This process's or thread's number, 0 … size - 1. Needed unless the size is 1.
+    pub fn rank(mut self, rank: Rank) -> Builder {
+        self.rank = Some(rank);
+        self
+    }
+
+    /// How many ranks there are; 1 if it is not said.
+    pub fn size(mut self, size: u32) -> Builder {
+        self.size = Some(size);
+        self
+    }
+
+    /// The id that one rank has created and all others were given. Needed unless the size is 1.
+    pub fn unique_id(mut self, id: UniqueId) -> Builder {
+        self.id = Some(id);
+        self
+    }
+
+    /// How long a call may wait for a peer without anything moving; else `RDMACCL_TIMEOUT`.
+    pub fn timeout(mut self, timeout: Duration) -> Builder {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long to wait for all ranks to join; else `RDMACCL_INIT_TIMEOUT`.
+    pub fn init_timeout(mut self, timeout: Duration) -> Builder {
+        self.init_timeout = Some(timeout);
+        self
+    }
+
+    /// The algorithm for every collective that it can do; else `RDMACCL_ALGO`, else the cost function's
+    /// choice. All ranks must say the same.
+    pub fn algorithm(mut self, name: impl Into<String>) -> Builder {
+        self.algorithm = Some(name.into());
+        self
+    }
+
+    /// A configuration that was parsed already, in place of the environment's.
+    pub fn config(mut self, config: Config) -> Builder {
+        self.config = Some(config);
+        self
+    }
+
+    /// Joins the other ranks; returns when all have joined, or with the list of those absent.
+    pub fn build(self) -> Result<Communicator> {
+        let mut config = match self.config {
+            Some(config) => config,
+            None => Config::from_env()?,
+        };
+        config.timeout = self.timeout.unwrap_or(config.timeout);
+        config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
+        let size = self.size.unwrap_or(1);
+        let mut core = match (size, self.rank, &self.id) {
+            (1, None | Some(0), _) => Core::alone(config)?,
+            (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
+            (_, _, None) => {
+                return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
+            }
+            (_, Some(rank), Some(id)) => join(id, rank, size, config)?,
+        };
+        if let Some(name) = &self.algorithm {
+            core.set_algorithm(Some(name))?;
+        }
+        Ok(Communicator::from_core(core))
+    }
+}
+
+fn join(id: &UniqueId, rank: Rank, size: u32, config: Config) -> Result<Core> {
+    let deadline = Instant::now() + config.init_timeout;
+    let bootstrap = Bootstrap::join(id, rank, size, &config, deadline)?;
+    let shm = ShmTransport::new(
+        rank,
+        size,
+        &ShmConfig {
+            slot_bytes: config.slot_bytes,
+            credits: config.credits,
+            host_id: config.host_id.clone(),
+            ..ShmConfig::default()
+        },
+    )?;
+    let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
+    Core::new(bootstrap, transports, config)
+}

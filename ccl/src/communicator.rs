@@ -1,0 +1,239 @@
+//! The communicator with typed calls.
+
+use crate::{Builder, Buffers, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp, UniqueId};
+use ccl_core::bootstrap::launch::{self, Launch};
+use ccl_core::communicator::Communicator as Core;
+use ccl_core::config::Config;
+use ccl_core::{Error, Result};
+use std::ops::Range;
+
+/// One rank's membership of a group that makes the same calls in the same order.
+///
+/// All ranks must make the same calls with the same counts, types, operators and roots; a rank that does
+/// not makes the others' calls end with [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch). A call returns
+/// when this rank's buffers may be used again and its result is there. Counts are in elements.
+///
+/// Every collective has an `_in_place` form where NCCL has one, on the same layout: one buffer is both.
+pub struct Communicator {
+    core: Core,
+}
+
+impl Communicator {
+    /// Begins to make a communicator.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Joins the job that started this process: rank, size and meeting point come from
+    /// `RDMACCL_RANK`/`SIZE`/`ID`, torchrun, Slurm, Open MPI or PMI ([`launch`] has the table).
+    /// Without any of them: an error that says what to set.
+    pub fn from_env() -> Result<Communicator> {
+        let config = Config::from_env()?;
+        let Launch { rank, size, id, .. } = launch::from_env(&config)?;
+        Communicator::builder().rank(rank).size(size).unique_id(id).config(config).build()
+    }
+
+    /// `size` ranks for as many threads of this process, by rank.
+    pub fn local(size: u32) -> Result<Vec<Communicator>> {
+        let config = Config::from_env()?;
+        if size == 1 {
+            return Ok(vec![Communicator::builder().config(config).build()?]);
+        }
+        let id = UniqueId::create(&config)?;
+        std::thread::scope(|scope| {
+            let joining = |rank| {
+                let (id, config) = (id.clone(), config.clone());
+                let builder = Communicator::builder().rank(rank).size(size).unique_id(id).config(config);
+                scope.spawn(move || builder.build())
+            };
+            let threads: Vec<_> = (0..size).map(joining).collect();
+            let joined = threads.into_iter().map(|thread| match thread.join() {
+                Ok(communicator) => communicator,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.collect()
+        })
+    }
+
+    pub(crate) fn from_core(core: Core) -> Communicator {
+        Communicator { core }
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> Rank {
+        self.core.rank()
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.core.ranks()
+    }
+
+    /// Every rank's `op` of all ranks' `send`, in `recv` of the same length.
+    pub fn all_reduce<T: Element>(&mut self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()> {
+        let call = self.call::<T>(Collective::AllReduce, send.len(), op, 0);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// [`all_reduce`](Communicator::all_reduce) of `buffer` into itself.
+    pub fn all_reduce_in_place<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let count = buffer.len();
+        self.in_place(self.call::<T>(Collective::AllReduce, count, op, 0), buffer)
+    }
+
+    /// `op` of all ranks' `send`, in `recv` of rank `root`; the others' `recv` is not looked at.
+    pub fn reduce<T: Element>(&mut self, send: &[T], recv: &mut [T], op: ReduceOp, root: Rank) -> Result<()> {
+        let call = self.call::<T>(Collective::Reduce, send.len(), op, root);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// Rank `root`'s `buffer` in every rank's `buffer`.
+    pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<()> {
+        let count = buffer.len();
+        self.in_place(self.call::<T>(Collective::Broadcast, count, ReduceOp::Sum, root), buffer)
+    }
+
+    /// All ranks' `send`, one after another by rank, in every rank's `recv` of n times the length.
+    pub fn all_gather<T: Element>(&mut self, send: &[T], recv: &mut [T]) -> Result<()> {
+        let call = self.call::<T>(Collective::AllGather, send.len(), ReduceOp::Sum, 0);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// [`all_gather`](Communicator::all_gather) where each rank's part lies in `buffer` at its place.
+    pub fn all_gather_in_place<T: Element>(&mut self, buffer: &mut [T]) -> Result<()> {
+        let count = self.block(buffer.len())?;
+        self.in_place(self.call::<T>(Collective::AllGather, count, ReduceOp::Sum, 0), buffer)
+    }
+
+    /// `op` of all ranks' block i of `send`, on rank i in `recv`, whose length is the block's: `send` has
+    /// n times as many elements.
+    pub fn reduce_scatter<T: Element>(&mut self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()> {
+        let call = self.call::<T>(Collective::ReduceScatter, recv.len(), op, 0);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// [`reduce_scatter`](Communicator::reduce_scatter) whose result lies in `buffer` at this rank's block.
+    pub fn reduce_scatter_in_place<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let count = self.block(buffer.len())?;
+        self.in_place(self.call::<T>(Collective::ReduceScatter, count, op, 0), buffer)
+    }
+
+    /// Block j of rank i's `send` becomes block i of rank j's `recv`; both have n blocks.
+    pub fn all_to_all<T: Element>(&mut self, send: &[T], recv: &mut [T]) -> Result<()> {
+        let count = self.block(send.len())?;
+        let call = self.call::<T>(Collective::AllToAll, count, ReduceOp::Sum, 0);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// [`all_to_all`](Communicator::all_to_all) of `buffer` into itself.
+    pub fn all_to_all_in_place<T: Element>(&mut self, buffer: &mut [T]) -> Result<()> {
+        let count = self.block(buffer.len())?;
+        self.in_place(self.call::<T>(Collective::AllToAll, count, ReduceOp::Sum, 0), buffer)
+    }
+
+    /// All ranks' `send`, one after another by rank, in `recv` of rank `root`, n times as long; the
+    /// others' `recv` is not looked at.
+    pub fn gather<T: Element>(&mut self, send: &[T], recv: &mut [T], root: Rank) -> Result<()> {
+        let call = self.call::<T>(Collective::Gather, send.len(), ReduceOp::Sum, root);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// Block i of rank `root`'s `send` in rank i's `recv`; the others' `send` is not looked at.
+    pub fn scatter<T: Element>(&mut self, send: &[T], recv: &mut [T], root: Rank) -> Result<()> {
+        let call = self.call::<T>(Collective::Scatter, recv.len(), ReduceOp::Sum, root);
+        self.out_of_place(call, send, recv)
+    }
+
+    /// Returns when all ranks have called it.
+    pub fn barrier(&mut self) -> Result<()> {
+        self.core.barrier()
+    }
+
+    /// What all the calls above come to: a call on buffers of bytes, for callers whose types are known at
+    /// run time only. [`Call`] and [`Collective`] say how long the buffers must be.
+    pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
+        self.core.run(call, buffers)
+    }
+
+    /// How a call would be done, and how long the cost function thinks it takes.
+    pub fn explain(&self, call: &Call, in_place: bool) -> Result<Explanation> {
+        self.core.explain(call, in_place)
+    }
+
+    /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
+    /// ranks must set the same between the same two calls.
+    pub fn set_algorithm(&mut self, name: Option<&str>) -> Result<()> {
+        self.core.set_algorithm(name)
+    }
+
+    /// What each open link has done.
+    pub fn counters(&self) -> Vec<(LinkKey, Counters)> {
+        self.core.counters()
+    }
+
+    /// The transport that carries each peer that was needed so far.
+    pub fn routes(&self) -> Vec<(Rank, &'static str)> {
+        self.core.routes()
+    }
+
+    /// Host name and process of each rank.
+    pub fn places(&self) -> Vec<(String, u32)> {
+        self.core.places()
+    }
+
+    /// Why no more calls are taken, if so: the first error in the middle of a call.
+    pub fn broken(&self) -> Option<&str> {
+        self.core.broken()
+    }
+
+    /// Leaves in order. A communicator that is dropped instead is dead in the eyes of its peers.
+    pub fn close(self) -> Result<()> {
+        self.core.close()
+    }
+
+    fn call<T: Element>(&self, collective: Collective, count: usize, op: ReduceOp, root: Rank) -> Call {
+        Call { collective, count, dtype: T::TYPE, op, root }
+    }
+
+    fn out_of_place<T: Element>(&mut self, call: Call, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(&call, Buffers::new(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv)))
+    }
+
+    fn in_place<T: Element>(&mut self, call: Call, buffer: &mut [T]) -> Result<()> {
+        let (input, output) = in_place_ranges(&call, self.rank(), self.size());
+        self.run(&call, Buffers::in_place(bytemuck::cast_slice_mut(buffer), input, output))
+    }
+
+    /// Elements of one of n blocks.
+    fn block(&self, len: usize) -> Result<usize> {
+        let size = self.size() as usize;
+        if !len.is_multiple_of(size) {
+            return Err(Error::invalid(
+                format!("a buffer of {len} elements for {size} ranks"),
+                "its length must be a multiple of the number of ranks",
+            ));
+        }
+        Ok(len / size)
+    }
+}
+
+/// Where the send and the receive buffer of an in-place call lie in its one buffer, in bytes.
+fn in_place_ranges(call: &Call, rank: Rank, size: u32) -> (Range<usize>, Range<usize>) {
+    let block = call.count * call.dtype.size();
+    let all = |blocks: u32| 0..blocks as usize * block;
+    let own = rank as usize * block..(rank as usize + 1) * block;
+    let input = call.collective.input_blocks(size, rank, call.root);
+    let output = call.collective.output_blocks(size, rank, call.root);
+    match call.collective {
+        Collective::AllGather => (own, all(output)),
+        Collective::ReduceScatter => (all(input), own),
+        // One buffer for both; a rank that has only one of the two is given that.
+        _ => (all(input), all(output)),
+    }
+}
+
+impl std::fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Communicator").field("rank", &self.rank()).field("size", &self.size()).finish()
+    }
+}
