@@ -3,7 +3,7 @@
 use crate::bench;
 use crate::options::Options;
 use crate::report::Report;
-use ccl::{Collective, Communicator, Config, UniqueId};
+use ccl::{Collective, Communicator, Config, UniqueId, launch};
 use std::io::Write as _;
 use std::sync::mpsc;
 
@@ -18,22 +18,12 @@ pub(crate) const SIZE: &str = "RDMACCL_SIZE";
 /// The job's unique id, in hexadecimal digits; absent for the process that makes it.
 pub(crate) const ID: &str = "RDMACCL_ID";
 
-/// Programs that start ranks, and the variable by which each is known.
-const STARTERS: [(&str, &str); 5] = [
-    ("RDMACCL_RANK", "RDMACCL_RANK"),
-    ("torchrun", "TORCHELASTIC_RUN_ID"),
-    ("mpirun", "OMPI_COMM_WORLD_RANK"),
-    ("srun", "SLURM_STEP_ID"),
-    ("a PMI launcher", "PMI_RANK"),
-];
-
-/// Who started this process as one rank of several, if anybody.
-pub(crate) fn starter() -> Option<&'static str> {
-    let set = |name: &str| std::env::var_os(name).is_some();
-    // torchrun's variables are also set by hand: all four together mean a job.
-    let torch = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"].into_iter().all(set);
-    let known = STARTERS.into_iter().find(|&(_, variable)| set(variable)).map(|(name, _)| name);
-    known.or(torch.then_some("torchrun"))
+/// Who started this process as one rank of a job, if anybody. A job of one rank, such as an interactive
+/// allocation, does not stand in the way of starting ranks here.
+pub(crate) fn starter(options: &Options) -> Result<Option<&'static str>, String> {
+    let launch = launch::detect(|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
+    let several = options.processes.unwrap_or(1) * options.threads > 1;
+    Ok(launch.filter(|launch| launch.size > 1 || !several).map(|launch| launch.launcher))
 }
 
 /// Joins the ranks that `starter` started.

@@ -55,7 +55,7 @@ fn dispatch(collective: Collective, options: &Options) -> Result<ExitCode, Strin
         launcher::tie_to(launcher)?;
         return finish(options, job::join_launcher(collective, options)?);
     }
-    if let Some(starter) = job::starter() {
+    if let Some(starter) = job::starter(options)? {
         return finish(options, job::join_starter(collective, options, starter)?);
     }
     let processes = options.processes.unwrap_or_else(|| default_processes(options.threads));
