@@ -1,7 +1,7 @@
 //! The communicator with typed calls.
 
 use crate::{Builder, Buffers, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp, UniqueId};
-use ccl_core::bootstrap::launch::{self, Launch};
+use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::{Error, Result};
@@ -29,8 +29,15 @@ impl Communicator {
     /// Without any of them: an error that says what to set.
     pub fn from_env() -> Result<Communicator> {
         let config = Config::from_env()?;
-        let Launch { rank, size, id, .. } = launch::from_env(&config)?;
-        Communicator::builder().rank(rank).size(size).unique_id(id).config(config).build()
+        let launch = launch::detect(|name| std::env::var(name).ok())?.ok_or_else(|| {
+            Error::invalid(
+                "a process that no launcher started",
+                "start it with torchrun, srun or mpirun, or set RDMACCL_RANK, RDMACCL_SIZE and RDMACCL_ID or \
+                 RDMACCL_ROOT",
+            )
+        })?;
+        let builder = Communicator::builder().rank(launch.rank).size(launch.size).config(config);
+        builder.unique_id(launch.unique_id()?).build()
     }
 
     /// `size` ranks for as many threads of this process, by rank.

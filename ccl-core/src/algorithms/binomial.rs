@@ -21,6 +21,10 @@ impl Algorithm for Binomial {
         collective.rooted().then_some(1)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        ranks.ilog2()
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let n = spec.ranks;
         if n == 1 {

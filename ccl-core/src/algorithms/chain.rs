@@ -20,6 +20,10 @@ impl Algorithm for Chain {
         collective.rooted().then_some(1)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        ranks - 1
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let (n, root) = (spec.ranks, spec.root);
         if n == 1 {

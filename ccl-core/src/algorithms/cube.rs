@@ -57,6 +57,11 @@ impl Cube {
         1 + (self.guests > 0) as u32
     }
 
+    /// Depth of an all-gather or a reduce-scatter.
+    pub(super) fn depth(self) -> u32 {
+        Spread::new(self.corners, self.crowd(), First::Far).depth() + 2 * (self.crowd() - 1)
+    }
+
     /// An all-gather along the cube's edges.
     pub(super) fn all_gather(self, rank: Rank, first: First) -> Program {
         let spread = Spread::new(self.corners, self.crowd(), first);

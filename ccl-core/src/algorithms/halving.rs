@@ -28,6 +28,16 @@ impl Algorithm for Halving {
         }
     }
 
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        let cube = Cube::new(ranks);
+        match collective {
+            Collective::AllReduce => {
+                2 * Spread::new(cube.corners, 1, First::Far).depth() + 2 * (cube.crowd() - 1)
+            }
+            _ => cube.depth(),
+        }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let cube = Cube::new(spec.ranks);
         match spec.collective {

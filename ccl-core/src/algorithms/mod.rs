@@ -16,8 +16,11 @@ mod pat;
 mod recursive;
 mod ring;
 mod spread;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod twoshot;
+mod widen;
 
 use crate::plan::{Collective, Plan, Program, Rank, Spec};
 
@@ -32,6 +35,7 @@ pub use recursive::Recursive;
 pub use ring::Ring;
 pub use tree::Tree;
 pub use twoshot::TwoShot;
+pub use widen::{widen, widen_plan};
 
 /// A way to do some collectives.
 pub trait Algorithm: Sync {
@@ -44,6 +48,17 @@ pub trait Algorithm: Sync {
 
     /// What `rank` does. Only called with the parts that [`parts`](Algorithm::parts) gave.
     fn program(&self, spec: &Spec, rank: Rank) -> Program;
+
+    /// About how many messages are in the longest row in which each waits for the one before it, in one tile: for the
+    /// cost function, which cannot write a plan for a thousand ranks to find out. Only called where
+    /// [`parts`](Algorithm::parts) gave some.
+    fn depth(&self, collective: Collective, ranks: u32) -> u32;
+
+    /// Whether the buffers may lie on each other as [`Collective::in_place_output`] says. The verifier decides for
+    /// each plan; this is what is known beforehand.
+    fn in_place_safe(&self, _collective: Collective, _ranks: u32) -> bool {
+        true
+    }
 }
 
 /// Every algorithm.

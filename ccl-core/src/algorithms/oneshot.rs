@@ -20,6 +20,10 @@ impl Algorithm for OneShot {
         Some(1)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        (ranks > 1) as u32
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let (n, root) = (spec.ranks, spec.root);
         if n == 1 {

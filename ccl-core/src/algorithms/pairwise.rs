@@ -22,6 +22,10 @@ impl Algorithm for Pairwise {
         (collective == Collective::AllToAll).then_some(1)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        if ranks > 1 { ranks.div_ceil(2) } else { 0 }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let n = spec.ranks;
         let partner = |round: u32| (round + n - rank) % n;

@@ -21,6 +21,10 @@ impl Algorithm for Pat {
         matches!(collective, Collective::AllGather | Collective::ReduceScatter).then_some(1)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        Spread::new(ranks, 1, First::Far).depth()
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         match spec.collective {
             _ if spec.ranks == 1 => alone(spec),

@@ -23,6 +23,14 @@ impl Algorithm for Recursive {
         matches!(collective, Collective::AllReduce | Collective::AllGather).then_some(1)
     }
 
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        let cube = Cube::new(ranks);
+        match collective {
+            Collective::AllGather => cube.depth(),
+            _ => cube.corners.ilog2() + 2 * (cube.crowd() - 1),
+        }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let cube = Cube::new(spec.ranks);
         match spec.collective {

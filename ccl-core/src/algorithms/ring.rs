@@ -24,6 +24,10 @@ impl Algorithm for Ring {
         }
     }
 
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        if collective == Collective::AllReduce { 2 * (ranks - 1) } else { ranks - 1 }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let n = spec.ranks;
         if n == 1 {

@@ -53,6 +53,11 @@ impl Spread {
             .filter(move |x| *x < self.ranks)
     }
 
+    /// Messages in the longest row in which each waits for the one before it.
+    pub(super) fn depth(self) -> u32 {
+        (self.ranks * self.window.ilog2()).div_ceil(self.window)
+    }
+
     /// The hop that leads to `distance`, or `None` at the owner.
     pub(super) fn hop_to(self, distance: u32) -> Option<u32> {
         match (distance, self.first) {

@@ -35,6 +35,12 @@ impl Algorithm for Tree {
         }
     }
 
+    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+        // The top of the trees has the largest power of two below n for its position, and hangs from the root.
+        let height = if ranks > 1 { (ranks - 1).ilog2() + 1 } else { 0 };
+        if collective == Collective::AllReduce { 2 * height } else { height }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         if spec.ranks == 1 {
             return alone(spec);

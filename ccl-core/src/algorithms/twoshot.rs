@@ -20,6 +20,10 @@ impl Algorithm for TwoShot {
         (collective == Collective::AllReduce).then_some(ranks)
     }
 
+    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+        if ranks > 1 { 2 } else { 0 }
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let n = spec.ranks;
         if n == 1 {

@@ -13,9 +13,11 @@
 //! `RDMACCL_ID` or `RDMACCL_ROOT` overrides every meeting point. Where none is derived, the ranks are
 //! known and the error says which variable to set.
 
+use super::UniqueId;
 use super::key::Key;
 use crate::error::{Error, Result};
 use crate::plan::Rank;
+use std::net::ToSocketAddrs;
 
 /// What a launcher says about this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,27 @@ pub enum Meeting {
         /// What the ranks of this run have in common.
         seed: String,
     },
+}
+
+impl Launch {
+    /// The id that all ranks of this launch come to.
+    pub fn unique_id(&self) -> Result<UniqueId> {
+        match &self.meeting {
+            Meeting::Id(text) => text.parse(),
+            Meeting::Rendezvous { host, port, seed } => {
+                let unknown = |cause: std::io::Error| {
+                    Error::system(
+                        format!("looking up rank 0's host '{host}'"),
+                        cause,
+                        "set RDMACCL_ROOT=host:port to an address of rank 0 that all ranks reach",
+                    )
+                };
+                let mut addresses = (host.as_str(), *port).to_socket_addrs().map_err(unknown)?;
+                let address = addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))?;
+                Ok(UniqueId::from_rendezvous(address, seed.as_bytes()))
+            }
+        }
+    }
 }
 
 struct Family {

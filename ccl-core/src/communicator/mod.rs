@@ -55,6 +55,8 @@ pub struct Communicator {
     bootstrap: Option<Bootstrap>,
     routes: Routes,
     model: Model,
+    /// What every link has; the verifier proves that they suffice.
+    credits: u32,
     level: Level,
     oversubscribed: bool,
     plans: Plans,
@@ -94,9 +96,8 @@ impl Communicator {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         let local = routes.on_this_host();
         let mut model = Model::shared_memory(cores, ranks);
-        if let Some((slot_bytes, credits)) = routes.limits() {
-            (model.slot_bytes, model.credits) = (slot_bytes, credits);
-        }
+        let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
+        model.slot_bytes = slot_bytes;
         tracing::info!(rank, ranks, local, cores, "communicator ready");
         Ok(Communicator {
             rank,
@@ -104,6 +105,7 @@ impl Communicator {
             bootstrap,
             routes,
             model,
+            credits,
             level: prepare::level(&config)?,
             oversubscribed: local > cores,
             plans: Plans::default(),

@@ -158,7 +158,7 @@ impl Communicator {
         let started = Instant::now();
         let plan = algorithms::plan(algorithm, spec.collective, spec.ranks, spec.root)
             .ok_or_else(|| Error::unsupported(algorithm.name(), "it has parts but no plan"))?;
-        let limits = Limits { credits: self.model.credits, ..Limits::default() };
+        let limits = Limits { credits: self.credits, ..Limits::default() };
         verify::verify(&plan, &limits).map_err(|fault| {
             let text = format!("{} for {} on {} ranks: {fault}", plan.algorithm, spec.collective, spec.ranks);
             Error::from(ErrorKind::PlanRejected(text))

@@ -1,0 +1,134 @@
+//! What two ranks tell each other before they map each other's memory.
+
+use crate::shm::Geometry;
+use ccl_core::Rank;
+
+/// Says that the bytes are ours, and in which version of the layout.
+const MAGIC: u64 = 0x7264_6d61_6363_6c01;
+
+/// The links that one connect opens in one direction between two ranks. They lie one after the other in
+/// the sender's segment, by channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) count: u32,
+    /// Hash of the channels, to notice ranks that open different links.
+    pub(crate) hash: u64,
+}
+
+impl Row {
+    pub(crate) fn of(channels: &[u16]) -> Row {
+        let mix = |h: u64, c: &u16| (h ^ u64::from(*c)).wrapping_mul(0x100_0000_01b3);
+        Row { count: channels.len() as u32, hash: channels.iter().fold(0xcbf2_9ce4_8422_2325, mix) }
+    }
+}
+
+/// One rank's word to one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub(crate) rank: Rank,
+    /// Names the process; ranks of one process share mappings.
+    pub(crate) process: u128,
+    /// Names the sender's segment, and the socket at which it takes descriptors.
+    pub(crate) segment: u128,
+    /// What a message to that socket must begin with.
+    pub(crate) token: u128,
+    pub(crate) geometry: Geometry,
+    /// Whether the peer's descriptor is wanted.
+    pub(crate) wants_descriptor: bool,
+    /// Whether the process takes part in heavy barriers.
+    pub(crate) barrier: bool,
+    /// The first link of the row to the peer.
+    pub(crate) first: u32,
+    pub(crate) to_peer: Row,
+    pub(crate) from_peer: Row,
+}
+
+impl Blob {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        for number in [self.process, self.segment, self.token] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for number in [self.geometry.slot_bytes as u64, self.to_peer.hash, self.from_peer.hash] {
+            bytes.extend(number.to_le_bytes());
+        }
+        let Geometry { credits, max_links, .. } = self.geometry;
+        let flags = u32::from(self.wants_descriptor) | u32::from(self.barrier) << 1;
+        let (to, from) = (self.to_peer.count, self.from_peer.count);
+        for number in [self.rank, credits, max_links, flags, self.first, to, from] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None`: not a blob of this version.
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Blob> {
+        if u64_of(&mut bytes)? != MAGIC {
+            return None;
+        }
+        let (process, segment, token) = (u128_of(&mut bytes)?, u128_of(&mut bytes)?, u128_of(&mut bytes)?);
+        let slot_bytes = usize::try_from(u64_of(&mut bytes)?).ok()?;
+        let (to_hash, from_hash) = (u64_of(&mut bytes)?, u64_of(&mut bytes)?);
+        let (rank, credits) = (u32_of(&mut bytes)?, u32_of(&mut bytes)?);
+        let (max_links, flags, first) = (u32_of(&mut bytes)?, u32_of(&mut bytes)?, u32_of(&mut bytes)?);
+        let to_peer = Row { count: u32_of(&mut bytes)?, hash: to_hash };
+        let from_peer = Row { count: u32_of(&mut bytes)?, hash: from_hash };
+        bytes.is_empty().then_some(Blob {
+            rank,
+            process,
+            segment,
+            token,
+            geometry: Geometry { credits, slot_bytes, max_links },
+            wants_descriptor: flags & 1 != 0,
+            barrier: flags & 2 != 0,
+            first,
+            to_peer,
+            from_peer,
+        })
+    }
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = bytes.split_first_chunk()?;
+    *bytes = tail;
+    Some(*head)
+}
+
+fn u32_of(bytes: &mut &[u8]) -> Option<u32> {
+    take(bytes).map(u32::from_le_bytes)
+}
+
+fn u64_of(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes).map(u64::from_le_bytes)
+}
+
+fn u128_of(bytes: &mut &[u8]) -> Option<u128> {
+    take(bytes).map(u128::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_survives_the_way_and_nothing_else_passes() {
+        let blob = Blob {
+            rank: 3,
+            process: 1 << 100,
+            segment: 2,
+            token: u128::MAX,
+            geometry: Geometry { credits: 4, slot_bytes: 8192, max_links: 9 },
+            wants_descriptor: true,
+            barrier: false,
+            first: 5,
+            to_peer: Row::of(&[0, 7]),
+            from_peer: Row::of(&[]),
+        };
+        let bytes = blob.encode();
+        assert!(bytes.len() <= 4096);
+        assert_eq!(Blob::decode(&bytes), Some(blob));
+        assert!((0..bytes.len()).all(|n| Blob::decode(&bytes[..n]).is_none()));
+        assert_eq!(Blob::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_ne!(Row::of(&[0, 1]), Row::of(&[1, 0]));
+    }
+}

@@ -1,0 +1,45 @@
+//! What a user may choose.
+
+use crate::shm::Geometry;
+use ccl_core::{Error, Result};
+
+/// Settings of the transport; the same on all ranks of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Longest piece in bytes: a multiple of 4096, at most 64 MiB.
+    pub slot_bytes: usize,
+    /// Pieces on a link that may be published and not yet released: 1 … 1024.
+    pub credits: u32,
+    /// Links on which one rank may send; `None`: 32 per peer, at least 256. They take address space
+    /// (credits × slot bytes each), and memory only when they are used.
+    pub max_links: Option<u32>,
+    /// Names the host, where the system's own identity is wrong (`RDMACCL_HOSTID`): ranks with different
+    /// names do not share memory.
+    pub host_id: Option<String>,
+}
+
+impl Default for ShmConfig {
+    fn default() -> ShmConfig {
+        ShmConfig { slot_bytes: 64 << 10, credits: 16, max_links: None, host_id: None }
+    }
+}
+
+impl ShmConfig {
+    /// The layout that these settings give for this many ranks.
+    pub(crate) fn geometry(&self, ranks: u32) -> Result<Geometry> {
+        let refuse = |what: String, remedy: &str| Err(Error::invalid(what, remedy));
+        if self.slot_bytes == 0 || self.slot_bytes % 4096 != 0 || self.slot_bytes > 64 << 20 {
+            return refuse(format!("slots of {} bytes", self.slot_bytes), "a multiple of 4096 up to 64 MiB");
+        }
+        if !(1..=1024).contains(&self.credits) {
+            return refuse(format!("{} credits per link", self.credits), "1 to 1024");
+        }
+        let max_links = self.max_links.unwrap_or_else(|| ranks.saturating_mul(32).max(256));
+        let bytes = u64::from(max_links) * u64::from(self.credits) * self.slot_bytes as u64;
+        if max_links == 0 || bytes > 1 << 44 {
+            let what = format!("{max_links} links of {} slots of {} bytes", self.credits, self.slot_bytes);
+            return refuse(what, "at least one link, and at most 16 TiB of slots");
+        }
+        Ok(Geometry { credits: self.credits, slot_bytes: self.slot_bytes, max_links })
+    }
+}

@@ -1,0 +1,248 @@
+//! Opening links: swap words, pass descriptors, map.
+
+use crate::blob::{Blob, Row};
+use crate::mailbox::Mailbox;
+use crate::shm::{Incoming, Outgoing, Segment};
+use crate::sys;
+use crate::transport::{ShmTransport, random};
+use ccl_core::error::ErrorKind;
+use ccl_core::transport::{Exchange, LinkKey};
+use ccl_core::{Error, Rank, Result};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long to wait before a full mailbox is tried again.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// The new links with one peer, by channel, as both sides list them.
+#[derive(Default)]
+struct Rows {
+    to: Vec<u16>,
+    from: Vec<u16>,
+    /// Where the row to the peer begins in our segment.
+    first: u32,
+}
+
+impl ShmTransport {
+    pub(crate) fn open_links(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
+        let mut rows = self.new_links(links)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.allot(&mut rows)?;
+        if self.mailbox.is_none() {
+            self.mailbox = Some(Mailbox::open(self.segment_id, self.token)?);
+        }
+        let process = this_process()?;
+        let blobs: Vec<_> =
+            rows.iter().map(|(&peer, row)| (peer, self.word_to(peer, row, process).encode())).collect();
+        let answers = exchange.swap(&blobs)?;
+        let mut words = BTreeMap::new();
+        for ((&peer, row), answer) in rows.iter().zip(&answers) {
+            let word = Blob::decode(answer).ok_or_else(|| broken(peer, "its version does not fit ours"))?;
+            self.check(peer, row, &word)?;
+            words.insert(peer, word);
+        }
+        self.attach(&words, process, exchange.deadline())?;
+        for (&peer, row) in &rows {
+            self.add(peer, row, &words[&peer]);
+        }
+        tracing::debug!(
+            rank = self.rank,
+            peers = rows.len(),
+            links = links.len(),
+            "links open in shared memory"
+        );
+        Ok(())
+    }
+
+    /// The links that are not open yet, by peer.
+    fn new_links(&self, links: &[LinkKey]) -> Result<BTreeMap<Rank, Rows>> {
+        let mut rows: BTreeMap<Rank, Rows> = BTreeMap::new();
+        for link in links {
+            let LinkKey { from, to, channel } = *link;
+            let peer = if from == self.rank { to } else { from };
+            if (from != self.rank && to != self.rank) || from == to || peer >= self.ranks {
+                return Err(Error::invalid(
+                    format!("a link from rank {from} to rank {to} at rank {} of {}", self.rank, self.ranks),
+                    "one end here and the other at a peer",
+                ));
+            }
+            if from == self.rank && !self.outgoing_at.contains_key(&(peer, channel)) {
+                rows.entry(peer).or_default().to.push(channel);
+            } else if to == self.rank && !self.incoming_at.contains_key(&(peer, channel)) {
+                rows.entry(peer).or_default().from.push(channel);
+            }
+        }
+        for row in rows.values_mut() {
+            for channels in [&mut row.to, &mut row.from] {
+                channels.sort_unstable();
+                channels.dedup();
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Gives each new outgoing link its place in our segment.
+    fn allot(&mut self, rows: &mut BTreeMap<Rank, Rows>) -> Result<()> {
+        let wanted: usize = rows.values().map(|row| row.to.len()).sum();
+        if wanted > (self.geometry.max_links - self.links) as usize {
+            return Err(Error::invalid(
+                format!("{} links to send on", self.links as usize + wanted),
+                format!(
+                    "at most {}, or a greater `ShmConfig::max_links` on all ranks",
+                    self.geometry.max_links
+                ),
+            ));
+        }
+        for row in rows.values_mut() {
+            row.first = self.links;
+            for _ in &row.to {
+                self.segment.populate_link(self.links)?;
+                self.links += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn word_to(&self, peer: Rank, row: &Rows, process: u128) -> Blob {
+        Blob {
+            rank: self.rank,
+            process,
+            segment: self.segment_id,
+            token: self.token,
+            geometry: self.geometry,
+            wants_descriptor: !self.peers.contains_key(&peer),
+            barrier: sys::register_barrier(),
+            first: row.first,
+            to_peer: Row::of(&row.to),
+            from_peer: Row::of(&row.from),
+        }
+    }
+
+    fn check(&self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
+        if word.rank != peer {
+            return Err(broken(peer, format!("the word of rank {} came in its place", word.rank)));
+        }
+        if word.geometry != self.geometry {
+            let what =
+                format!("it uses {:?}, this rank {:?}; settings must agree", word.geometry, self.geometry);
+            return Err(broken(peer, what));
+        }
+        if word.to_peer != Row::of(&row.from) || word.from_peer != Row::of(&row.to) {
+            let what = format!(
+                "it opens {} links to this rank and {} from it, this rank {} and {}; both must open the same",
+                word.to_peer.count,
+                word.from_peer.count,
+                row.from.len(),
+                row.to.len()
+            );
+            return Err(broken(peer, what));
+        }
+        let ends = word.first.checked_add(word.to_peer.count);
+        if ends.is_none_or(|end| end > self.geometry.max_links) {
+            return Err(broken(peer, "its links lie outside its memory"));
+        }
+        Ok(())
+    }
+
+    /// Maps the segments of all peers that are new.
+    fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, deadline: Instant) -> Result<()> {
+        let (here, there): (Vec<_>, Vec<_>) = words.iter().partition(|(_, word)| word.process == process);
+        for (&peer, word) in here {
+            if !self.peers.contains_key(&peer) {
+                let segment = Segment::of_this_process(word.segment)
+                    .ok_or_else(|| broken(peer, "its transport was dropped while connecting"))?;
+                self.peers.insert(peer, segment);
+            }
+        }
+        let mut to_send: BTreeMap<_, _> =
+            there.iter().filter(|(_, word)| word.wants_descriptor).map(|&(p, w)| (*p, w)).collect();
+        let mut to_come: BTreeMap<_, _> =
+            there.iter().filter(|(peer, _)| !self.peers.contains_key(peer)).map(|&(p, w)| (*p, w)).collect();
+        let start = Instant::now();
+        while !(to_send.is_empty() && to_come.is_empty()) {
+            let mailbox = self.mailbox.as_ref().expect("opened before the words were swapped");
+            let mut failed = None;
+            to_send.retain(|&peer, word| {
+                let sent = mailbox.post(self.rank, self.segment.fd(), word.segment, word.token);
+                sent.map(|sent| !sent).unwrap_or_else(|e| {
+                    failed = Some((peer, e));
+                    true
+                })
+            });
+            if let Some((peer, e)) = failed {
+                return Err(system(peer, "passing the descriptor of the links' memory", e));
+            }
+            while let Some((peer, fd)) =
+                mailbox.take().map_err(|e| system(self.rank, "receiving descriptors", e))?
+            {
+                let Some(word) = to_come.remove(&peer) else { continue };
+                let segment = Segment::attach(word.segment, fd, self.geometry);
+                self.peers.insert(peer, segment.map_err(|what| broken(peer, what))?);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() && !(to_send.is_empty() && to_come.is_empty()) {
+                let mut absent: Vec<_> = to_send.into_keys().chain(to_come.into_keys()).collect();
+                absent.sort_unstable();
+                absent.dedup();
+                return Err(absent_ranks(absent, start.elapsed()));
+            }
+            if !to_come.is_empty() || !to_send.is_empty() {
+                mailbox.wait(if to_send.is_empty() { left } else { left.min(RETRY) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers the links of a row at both ends.
+    fn add(&mut self, peer: Rank, row: &Rows, word: &Blob) {
+        let segment = &self.peers[&peer];
+        self.barrier &= word.barrier;
+        for (link, &channel) in (row.first..).zip(&row.to) {
+            let key = LinkKey { from: self.rank, to: peer, channel };
+            self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
+            self.outgoing.push(Outgoing::new(key, Arc::clone(&self.segment), link, Arc::clone(segment)));
+            self.pool.grow(self.geometry.credits);
+        }
+        for (link, &channel) in (word.first..).zip(&row.from) {
+            let key = LinkKey { from: peer, to: self.rank, channel };
+            self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
+            self.incoming.push(Incoming::new(key, Arc::clone(segment), link));
+        }
+    }
+}
+
+/// Names this process, also after a fork.
+fn this_process() -> Result<u128> {
+    static PROCESS: Mutex<Option<(u32, u128)>> = Mutex::new(None);
+    let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    match *process {
+        Some((pid, name)) if pid == std::process::id() => Ok(name),
+        _ => {
+            let name = random()?;
+            *process = Some((std::process::id(), name));
+            Ok(name)
+        }
+    }
+}
+
+fn broken(peer: Rank, what: impl Into<String>) -> Error {
+    ErrorKind::Transport { transport: "shm", peer: Some(peer), what: what.into(), source: None }.into()
+}
+
+fn system(peer: Rank, what: &str, e: rustix::io::Errno) -> Error {
+    let what = format!("{what}: {e}");
+    ErrorKind::Transport { transport: "shm", peer: Some(peer), what, source: Some(e.into()) }.into()
+}
+
+fn absent_ranks(absent: Vec<Rank>, waited: Duration) -> Error {
+    ErrorKind::Timeout {
+        phase: "passing the descriptors of shared memory".to_string(),
+        waited,
+        absent,
+        remedy: "see whether these ranks run, and in the same network namespace".to_string(),
+    }
+    .into()
+}

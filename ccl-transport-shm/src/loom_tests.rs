@@ -1,0 +1,153 @@
+//! The protocols under loom: every interleaving and every allowed reordering of two or three threads.
+
+use crate::bell::{Bell, CREDIT, PIECE};
+use crate::pool::Pool;
+use crate::ring::{Credit, Entry, RecvEnd, SendEnd};
+use crate::sync::{Cell, Ordering, light_barrier};
+use loom::sync::Arc;
+use loom::thread;
+
+const CREDITS: u32 = 2;
+
+struct Link {
+    entries: [Entry; CREDITS as usize],
+    credit: Credit,
+}
+
+impl Link {
+    fn new() -> Link {
+        Link { entries: [Entry::new(), Entry::new()], credit: Credit::new() }
+    }
+}
+
+fn model(test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// Three messages through two entries: loom's cells fail the test if a read and a write of the payload are
+/// not ordered.
+#[test]
+fn loom_ring_wraps_around() {
+    model(|| {
+        let link = Arc::new(Link::new());
+        let there = Arc::clone(&link);
+        let sender = thread::spawn(move || {
+            let mut end = SendEnd::new(CREDITS);
+            for k in 0..3u8 {
+                while !end.has_credit() {
+                    if end.refresh(&there.credit).unwrap() == 0 {
+                        thread::yield_now();
+                    }
+                }
+                let entry = &there.entries[end.at()];
+                entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
+                end.publish(entry, u64::from(k), 1, None);
+            }
+        });
+        let mut end = RecvEnd::new(CREDITS);
+        for k in 0..3u8 {
+            let message = loop {
+                match end.peek(&link.entries[end.at()]).unwrap() {
+                    Some(message) => break message,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!((message.tag, message.len, message.slot), (u64::from(k), 1, None));
+            link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
+            end.release(&link.credit);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// One slot, written again after two readers have released it.
+#[test]
+fn loom_shared_slot_is_reused_after_the_last_reader() {
+    model(|| {
+        let links = Arc::new([Link::new(), Link::new()]);
+        let slots = Arc::new(Cell::new(0u8));
+        let readers: Vec<_> = (0..2)
+            .map(|i| {
+                let (links, slots) = (Arc::clone(&links), Arc::clone(&slots));
+                thread::spawn(move || {
+                    let mut end = RecvEnd::new(1);
+                    for k in 0..2u8 {
+                        while end.peek(&links[i].entries[0]).unwrap().is_none() {
+                            thread::yield_now();
+                        }
+                        slots.with(|byte| assert_eq!(unsafe { *byte }, 10 + k));
+                        end.release(&links[i].credit);
+                    }
+                })
+            })
+            .collect();
+        let mut pool = Pool::new(1 << 30);
+        pool.grow(1);
+        let mut ends = [SendEnd::new(1), SendEnd::new(1)];
+        for k in 0..2u8 {
+            for (end, link) in ends.iter_mut().zip(links.iter()) {
+                while !end.has_credit() {
+                    match end.refresh(&link.credit).unwrap() {
+                        0 => thread::yield_now(),
+                        _ => pool.put(0),
+                    }
+                }
+            }
+            let (slot, _) = pool.take().expect("both credits imply the slot");
+            slots.with_mut(|byte| unsafe { *byte = 10 + k });
+            pool.share(slot, 2);
+            for (end, link) in ends.iter_mut().zip(links.iter()) {
+                end.publish(&link.entries[0], 0, 200, Some(slot));
+            }
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
+
+/// A sleeper that armed its bell either sees the piece at its last look, or is woken. The futex is modelled by
+/// its result: the word is no longer what the sleeper armed, and whoever cleared it wakes.
+#[test]
+fn loom_no_wake_up_is_lost() {
+    model(|| {
+        let (link, bell) = (Arc::new(Link::new()), Arc::new(Bell::new()));
+        let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
+        let waker = thread::spawn(move || {
+            let mut end = SendEnd::new(CREDITS);
+            end.publish(&there.entries[0], 1, 0, None);
+            theirs.must_ring(PIECE)
+        });
+        bell.arm(PIECE);
+        light_barrier(); // the heavy barrier's half on this side
+        let seen = RecvEnd::new(CREDITS).peek(&link.entries[0]).unwrap().is_some();
+        let woken = waker.join().unwrap();
+        assert!(seen || woken, "the sleeper sleeps and nobody wakes it");
+        assert!(!woken || bell.word().load(Ordering::Relaxed) == 0, "it would sleep in spite of the waker");
+    });
+}
+
+/// The same for a credit; and a sleeper that waits for pieces only is not woken by one.
+#[test]
+fn loom_credits_wake_who_waits_for_them() {
+    model(|| {
+        let (link, bell) = (Arc::new(Link::new()), Arc::new(Bell::new()));
+        let mut end = SendEnd::new(1);
+        end.publish(&link.entries[0], 1, 0, None);
+        let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
+        let waker = thread::spawn(move || {
+            let mut end = RecvEnd::new(1);
+            assert!(end.peek(&there.entries[0]).unwrap().is_some());
+            end.release(&there.credit);
+            (theirs.must_ring(CREDIT), theirs.must_ring(PIECE))
+        });
+        bell.arm(CREDIT);
+        light_barrier();
+        let seen = end.refresh(&link.credit).unwrap() == 1;
+        let (woken, otherwise) = waker.join().unwrap();
+        assert!(seen || woken);
+        assert!(!otherwise, "news that it does not wait for");
+    });
+}

@@ -1,0 +1,257 @@
+//! The protocol of one link: a ring of entries that the sender fills, and one counter that returns them.
+//!
+//! Message k (from 0) travels in entry `k mod credits` and carries the sequence number `k + 1`, modulo
+//! 2³². The sender writes an entry's body with plain stores and its [`flag`](Entry::flag) last, with
+//! Release; the receiver that loads the expected sequence with Acquire sees the whole body. The receiver
+//! returns entries by storing how many it has released, with Release; the sender that loads the count with
+//! Acquire may write them again. Nothing else is shared: each side counts for itself in [`SendEnd`] and
+//! [`RecvEnd`], and everything that it loads is checked against these counts, because the memory
+//! belongs to another process too.
+
+use crate::sync::{AtomicU32, AtomicU64, Cell, Ordering};
+
+/// Bytes of a message that fit beside its flag.
+pub(crate) const INLINE_BYTES: usize = 104;
+
+/// Set in the length: the bytes are in a slot, not in the entry.
+const IN_SLOT: u32 = 1 << 31;
+
+/// One message of a link: two cache lines, of which a message up to 40 bytes touches the first only.
+///
+/// All-zero bytes are a valid entry, "never written".
+#[repr(C, align(128))]
+pub(crate) struct Entry {
+    /// Sequence number in the upper half, length and [`IN_SLOT`] in the lower. The sender stores it last,
+    /// with Release: it publishes all other fields and the slot. The receiver loads it with Acquire.
+    flag: AtomicU64,
+    /// The call's tag. Written by the sender before the flag (Relaxed), read after it.
+    tag: AtomicU64,
+    /// The slot's number, if the bytes are in a slot. Written and read like the tag.
+    slot: AtomicU32,
+    /// Fills the gap.
+    reserved: u32,
+    /// The bytes, unless they are in a slot. The sender's while it holds the credit and has not
+    /// stored the flag, the receiver's to read from then until it returns the credit.
+    pub(crate) inline: Cell<[u8; INLINE_BYTES]>,
+}
+
+/// The way back of a link.
+#[repr(C, align(128))]
+pub(crate) struct Credit {
+    /// Messages released, modulo 2³². Only the receiver stores it, with Release, after its last read of the
+    /// message; the sender loads it with Acquire before it writes the entry or the slot again.
+    released: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Entry>() == 128 && size_of::<Credit>() == 128);
+
+/// A word in shared memory that no correct peer could have written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt(pub(crate) &'static str);
+
+/// What the flag announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) len: u32,
+    pub(crate) tag: u64,
+    /// `None`: the bytes are in the entry.
+    pub(crate) slot: Option<u32>,
+}
+
+/// The sender's count of a link.
+#[derive(Debug)]
+pub(crate) struct SendEnd {
+    credits: u32,
+    published: u32,
+    /// The receiver's count as last loaded: loading it again is a cache miss, so it is done in need only.
+    released: u32,
+    /// The entry of the next message.
+    at: u32,
+}
+
+impl SendEnd {
+    pub(crate) fn new(credits: u32) -> SendEnd {
+        SendEnd { credits, published: 0, released: 0, at: 0 }
+    }
+
+    /// The entry that the next message goes into.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    /// Messages that are not known to be released.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.published.wrapping_sub(self.released)
+    }
+
+    /// Whether a message may be written, as far as is known without looking.
+    #[inline]
+    pub(crate) fn has_credit(&self) -> bool {
+        self.outstanding() < self.credits
+    }
+
+    /// Looks at what the receiver has released: how many messages more than at the last look.
+    #[inline]
+    pub(crate) fn refresh(&mut self, credit: &Credit) -> Result<u32, Corrupt> {
+        let now = credit.released.load(Ordering::Acquire);
+        let more = now.wrapping_sub(self.released);
+        if more > self.outstanding() {
+            return Err(Corrupt("it released more messages than it was sent"));
+        }
+        self.released = now;
+        Ok(more)
+    }
+
+    /// The receiver's count, to tell whether something has changed.
+    #[inline]
+    pub(crate) fn glance(&self, credit: &Credit) -> u32 {
+        credit.released.load(Ordering::Acquire)
+    }
+
+    /// The count at the last [`refresh`](SendEnd::refresh).
+    #[inline]
+    pub(crate) fn known(&self) -> u32 {
+        self.released
+    }
+
+    /// Hands over the entry [`at`](SendEnd::at), for which there must be a credit.
+    #[inline]
+    pub(crate) fn publish(&mut self, entry: &Entry, tag: u64, len: u32, slot: Option<u32>) {
+        debug_assert!(self.has_credit() && len < IN_SLOT);
+        self.published = self.published.wrapping_add(1);
+        self.at += 1;
+        if self.at == self.credits {
+            self.at = 0;
+        }
+        entry.tag.store(tag, Ordering::Relaxed);
+        let mut low = len;
+        if let Some(slot) = slot {
+            entry.slot.store(slot, Ordering::Relaxed);
+            low |= IN_SLOT;
+        }
+        entry.flag.store(u64::from(self.published) << 32 | u64::from(low), Ordering::Release);
+    }
+}
+
+/// The receiver's count of a link.
+#[derive(Debug)]
+pub(crate) struct RecvEnd {
+    credits: u32,
+    released: u32,
+    /// The entry of the oldest message that is not released.
+    at: u32,
+}
+
+impl RecvEnd {
+    pub(crate) fn new(credits: u32) -> RecvEnd {
+        RecvEnd { credits, released: 0, at: 0 }
+    }
+
+    /// The entry of the oldest message that is not released.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    /// The oldest message that is not released, if it has come.
+    #[inline]
+    pub(crate) fn peek(&self, entry: &Entry) -> Result<Option<Message>, Corrupt> {
+        let flag = entry.flag.load(Ordering::Acquire);
+        let (sequence, low) = ((flag >> 32) as u32, flag as u32);
+        if sequence != self.released.wrapping_add(1) {
+            // What may stand here instead: nothing yet, or the message of the lap before.
+            let previous = self.released.wrapping_add(1).wrapping_sub(self.credits);
+            return match flag == 0 || sequence == previous {
+                true => Ok(None),
+                false => Err(Corrupt("a message carries an impossible sequence number")),
+            };
+        }
+        let tag = entry.tag.load(Ordering::Relaxed);
+        let slot = (low & IN_SLOT != 0).then(|| entry.slot.load(Ordering::Relaxed));
+        Ok(Some(Message { len: low & !IN_SLOT, tag, slot }))
+    }
+
+    /// Returns the oldest message, which [`peek`](RecvEnd::peek) has given.
+    #[inline]
+    pub(crate) fn release(&mut self, credit: &Credit) {
+        self.released = self.released.wrapping_add(1);
+        self.at += 1;
+        if self.at == self.credits {
+            self.at = 0;
+        }
+        credit.released.store(self.released, Ordering::Release);
+    }
+
+    /// Messages released so far, modulo 2³².
+    #[inline]
+    pub(crate) fn released(&self) -> u32 {
+        self.released
+    }
+}
+
+#[cfg(any(test, loom))]
+pub(crate) mod boxed {
+    //! Links in ordinary memory, for the tests.
+    use super::*;
+
+    impl Entry {
+        pub(crate) fn new() -> Entry {
+            Entry {
+                flag: AtomicU64::new(0),
+                tag: AtomicU64::new(0),
+                slot: AtomicU32::new(0),
+                reserved: 0,
+                inline: Cell::new([0; INLINE_BYTES]),
+            }
+        }
+    }
+
+    impl Credit {
+        pub(crate) fn new() -> Credit {
+            Credit { released: AtomicU32::new(0) }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_wrap_around() {
+        let entries = [Entry::new(), Entry::new(), Entry::new()];
+        let credit = Credit::new();
+        let start = u32::MAX - 4;
+        let mut send = SendEnd { published: start, released: start, ..SendEnd::new(3) };
+        let mut recv = RecvEnd { released: start, ..RecvEnd::new(3) };
+        credit.released.store(start, Ordering::Relaxed);
+        for k in 0..40u64 {
+            assert_eq!(recv.peek(&entries[recv.at()]), Ok(None));
+            for i in 0..3 {
+                assert!(send.has_credit());
+                send.publish(&entries[send.at()], k * 3 + i, i as u32, (i == 2).then_some(7));
+            }
+            assert!(!send.has_credit());
+            assert_eq!(send.refresh(&credit), Ok(0));
+            for i in 0..3 {
+                let slot = (i == 2).then_some(7);
+                let expected = Message { len: i as u32, tag: k * 3 + i, slot };
+                assert_eq!(recv.peek(&entries[recv.at()]), Ok(Some(expected)));
+                recv.release(&credit);
+            }
+            assert_eq!(send.refresh(&credit), Ok(3));
+        }
+    }
+
+    #[test]
+    fn impossible_words_are_errors() {
+        let (entry, credit) = (Entry::new(), Credit::new());
+        entry.flag.store(9 << 32, Ordering::Relaxed);
+        assert!(RecvEnd::new(4).peek(&entry).is_err());
+        credit.released.store(1, Ordering::Relaxed);
+        assert!(SendEnd::new(4).refresh(&credit).is_err());
+    }
+}

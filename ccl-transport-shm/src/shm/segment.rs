@@ -1,0 +1,192 @@
+//! A rank's shared memory: one sealed memfd, mapped whole, touched as needed.
+
+use crate::bell::Bell;
+use crate::ring::{Credit, Entry};
+use ccl_core::{Error, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The bell, and room for more words of the rank, lie in the first page.
+const LINKS_AT: usize = 4096;
+/// Slots begin on a huge page's boundary.
+const SLOTS_ALIGN: usize = 2 << 20;
+
+/// What decides where things lie; the same on all ranks.
+///
+/// ```text
+/// 0         LINKS_AT                                slots_at
+/// | bell    | link 0: credit, entries… | link 1: …  | slot 0 | slot 1 | …
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) credits: u32,
+    pub(crate) slot_bytes: usize,
+    pub(crate) max_links: u32,
+}
+
+impl Geometry {
+    fn link_bytes(&self) -> usize {
+        size_of::<Credit>() + self.credits as usize * size_of::<Entry>()
+    }
+
+    fn slots_at(&self) -> usize {
+        (LINKS_AT + self.max_links as usize * self.link_bytes()).next_multiple_of(SLOTS_ALIGN)
+    }
+
+    /// Slots in a segment.
+    pub(crate) fn slots(&self) -> u32 {
+        self.max_links * self.credits
+    }
+
+    /// Length of a segment.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots_at() + self.slots() as usize * self.slot_bytes
+    }
+}
+
+/// A mapped segment, one's own or a peer's.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    id: u128,
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    geometry: Geometry,
+}
+
+// SAFETY: the mapping belongs to the process and stays until drop; what lies in it is atomics, and payload
+// whose ownership the ring's protocol passes from one side to the other.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// The segments made by this process, for ranks that are threads of it: they use the same mapping.
+static OURS: Mutex<Option<HashMap<u128, Weak<Segment>>>> = Mutex::new(None);
+
+impl Segment {
+    /// A new one, of zero bytes. Takes no memory until it is touched.
+    pub(crate) fn create(id: u128, geometry: Geometry) -> Result<Arc<Segment>> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("rdmaccl", flags).map_err(|e| {
+            Error::system("memfd_create for the links", e, "raise the limit of open files (ulimit -n)")
+        })?;
+        rustix::fs::ftruncate(&fd, geometry.bytes() as u64).map_err(|e| {
+            let what = format!("ftruncate of the links' memory to {} bytes", geometry.bytes());
+            Error::system(what, e, "raise the file size limit (ulimit -f), or lower slot size or credits")
+        })?;
+        // Nobody can take the memory away under a reader, which would be a SIGBUS.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(
+            |e| Error::system("sealing the links' memory", e, "the kernel must support memfd seals"),
+        )?;
+        let segment = Arc::new(Segment::map(id, fd, geometry)?);
+        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        ours.get_or_insert_default().insert(id, Arc::downgrade(&segment));
+        Ok(segment)
+    }
+
+    /// The segment that another rank of this process made.
+    pub(crate) fn of_this_process(id: u128) -> Option<Arc<Segment>> {
+        OURS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&id)?.upgrade()
+    }
+
+    /// A peer's, by its descriptor; the text says why it cannot be one.
+    pub(crate) fn attach(id: u128, fd: OwnedFd, geometry: Geometry) -> Result<Arc<Segment>, String> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| format!("no memfd came: {e}"))?;
+        let bytes = rustix::fs::fstat(&fd).map_err(|e| format!("fstat: {e}"))?.st_size;
+        if !seals.contains(SealFlags::SHRINK) || bytes as u64 != geometry.bytes() as u64 {
+            return Err(format!("its memory has {bytes} bytes where {} are right", geometry.bytes()));
+        }
+        Segment::map(id, fd, geometry).map(Arc::new).map_err(|e| e.to_string())
+    }
+
+    fn map(id: u128, fd: OwnedFd, geometry: Geometry) -> Result<Segment> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel picks.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), geometry.bytes(), protection, flags, &fd, 0) };
+        let base = base.map_err(|e| {
+            let what = format!("mapping {} bytes of the links' memory", geometry.bytes());
+            Error::system(what, e, "raise the address space limit (ulimit -v), or lower slot size or credits")
+        })?;
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
+        Ok(Segment { id, fd, base, geometry })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The descriptor, for peers.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The owner's bell.
+    pub(crate) fn bell(&self) -> &Bell {
+        // SAFETY: the mapping is longer than a bell, page-aligned, lives as long as `self`, and any bytes
+        // are a valid bell.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// Credit line and entries of a link.
+    pub(crate) fn link(&self, link: u32) -> (NonNull<Credit>, NonNull<Entry>) {
+        assert!(link < self.geometry.max_links, "link outside the segment");
+        let at = LINKS_AT + link as usize * self.geometry.link_bytes();
+        // SAFETY: all links of the geometry lie inside the mapping; 128 divides all offsets.
+        unsafe { (self.base.add(at).cast(), self.base.add(at + size_of::<Credit>()).cast()) }
+    }
+
+    /// Where a slot begins.
+    #[inline]
+    pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
+        assert!(slot < self.geometry.slots(), "slot outside the segment");
+        // SAFETY: all slots of the geometry lie inside the mapping.
+        unsafe { self.base.add(self.geometry.slots_at() + slot as usize * self.geometry.slot_bytes) }
+    }
+
+    /// Asks for the memory of a link's lines now, so that the lack of it is an error and not a signal.
+    pub(crate) fn populate_link(&self, link: u32) -> Result<()> {
+        let (credit, _) = self.link(link);
+        self.populate(credit.cast(), self.geometry.link_bytes())
+    }
+
+    /// The same for a slot.
+    #[cold]
+    pub(crate) fn populate_slot(&self, slot: u32) -> Result<()> {
+        self.populate(self.slot(slot), self.geometry.slot_bytes)
+    }
+
+    fn populate(&self, at: NonNull<u8>, len: usize) -> Result<()> {
+        let page = rustix::param::page_size();
+        let start = at.as_ptr().map_addr(|a| a & !(page - 1));
+        let len = (at.as_ptr().addr() + len).next_multiple_of(page) - start.addr();
+        // SAFETY: the range lies in our mapping, whose ends are page-aligned; the advice changes no bytes.
+        match unsafe { rustix::mm::madvise(start.cast(), len, Advice::LinuxPopulateWrite) } {
+            // Kernels before 5.14 do not know the advice: the pages come when they are touched.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(e) => {
+                let what = format!("getting {len} bytes of shared memory");
+                Err(Error::system(what, e, "raise the memory limit, or lower slot size or credits"))
+            }
+        }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: made by `map` with this length; whoever holds addresses in it holds an `Arc` of it.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.geometry.bytes()) };
+        debug_assert!(unmapped.is_ok());
+        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ours) = ours.as_mut() {
+            // A peer's segment has the same id in its own process only.
+            if ours.get(&self.id).is_some_and(|s| s.strong_count() == 0) {
+                ours.remove(&self.id);
+            }
+        }
+    }
+}
