@@ -33,5 +33,5 @@ pub mod transport;
 pub mod verify;
 
 pub use element::{DataType, ReduceOp};
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use plan::{Collective, Rank};

@@ -72,6 +72,7 @@ pub(crate) fn remove(comm: cclComm_t) -> Result<Communicator> {
 
 #[cold]
 fn foreign(comm: cclComm_t) -> Error {
-    let what = if comm.is_null() { "a NULL communicator".to_string() } else { format!("communicator {comm:p}") };
+    let what =
+        if comm.is_null() { "a NULL communicator".to_string() } else { format!("communicator {comm:p}") };
     Error::invalid(what, "give a handle that cclCommInitRank has returned and that was not destroyed")
 }

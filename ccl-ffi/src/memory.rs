@@ -32,7 +32,11 @@ pub unsafe extern "C" fn cclMemAlloc(ptr: *mut *mut c_void, size: usize) -> cclR
         let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             let cause = std::io::Error::last_os_error();
-            return Err(Error::system(format!("mmap of {size} bytes"), cause, "free memory or raise the limit"));
+            return Err(Error::system(
+                format!("mmap of {size} bytes"),
+                cause,
+                "free memory or raise the limit",
+            ));
         }
         let at = base.wrapping_byte_add((base as usize).wrapping_neg() % HUGE_PAGE);
         let head = at as usize - base as usize;

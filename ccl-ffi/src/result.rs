@@ -57,9 +57,13 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
 fn code_of(error: &Error) -> cclResult_t {
     match error.kind() {
         ErrorKind::InvalidArgument { .. } | ErrorKind::Malformed { .. } => cclInvalidArgument,
-        ErrorKind::Unsupported { .. } | ErrorKind::Broken(_) | ErrorKind::Unreachable { .. } => cclInvalidUsage,
+        ErrorKind::Unsupported { .. } | ErrorKind::Broken(_) | ErrorKind::Unreachable { .. } => {
+            cclInvalidUsage
+        }
         ErrorKind::Mismatch { .. } | ErrorKind::PeerLost { .. } | ErrorKind::Timeout { .. } => cclRemoteError,
-        ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => cclSystemError,
+        ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => {
+            cclSystemError
+        }
         _ => cclInternalError,
     }
 }

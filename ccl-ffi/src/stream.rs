@@ -11,5 +11,8 @@ pub(crate) fn check(stream: cclStream_t) -> Result<()> {
     if stream.is_null() {
         return Ok(());
     }
-    Err(Error::unsupported("a stream", "pass NULL: this version makes synchronous calls on host buffers only"))
+    Err(Error::unsupported(
+        "a stream",
+        "pass NULL: this version makes synchronous calls on host buffers only",
+    ))
 }

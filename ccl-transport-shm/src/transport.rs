@@ -97,6 +97,7 @@ impl Transport for ShmTransport {
             inline_bytes: INLINE_BYTES,
             shared_slots: true,
             threads: true,
+            one_host: true,
         }
     }
 

@@ -1,6 +1,8 @@
 //! The communicator with typed calls.
 
-use crate::{Builder, Buffers, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp, UniqueId};
+use crate::{
+    Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp, UniqueId,
+};
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;

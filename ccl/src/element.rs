@@ -1,6 +1,6 @@
 //! Types that buffers may hold.
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use ccl_core::DataType;
 
 /// An element of a typed buffer.
@@ -13,12 +13,12 @@ pub trait Element: Pod + sealed::Sealed {
 }
 
 /// An 8-bit float with 4 exponent and 3 mantissa bits (OCP E4M3), as its bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F8E4M3(pub u8);
 
 /// An 8-bit float with 5 exponent and 2 mantissa bits (OCP E5M2), as its bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct F8E5M2(pub u8);
 

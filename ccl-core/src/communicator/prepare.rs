@@ -173,7 +173,9 @@ impl Communicator {
 pub(super) fn level(config: &Config) -> Result<Level> {
     let level = match config.simd {
         SimdChoice::Auto => return Ok(Level::best()),
-        other => other.to_string().parse::<Level>().map_err(|error| Error::unsupported("RDMACCL_SIMD", error))?,
+        other => {
+            other.to_string().parse::<Level>().map_err(|error| Error::unsupported("RDMACCL_SIMD", error))?
+        }
     };
     if !level.is_available() {
         return Err(Error::unsupported(

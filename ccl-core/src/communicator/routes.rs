@@ -120,12 +120,9 @@ impl Routes {
         let Some(local) = self.transports.iter().find(|t| t.capabilities().one_host) else { return 1 };
         let reached = self.introductions.iter().enumerate().filter(|(peer, introduction)| {
             *peer as Rank != self.rank
-                && introduction
-                    .transports
-                    .iter()
-                    .any(|(name, address)| {
-                        name == local.name() && local.probe(*peer as Rank, address).is_ok()
-                    })
+                && introduction.transports.iter().any(|(name, address)| {
+                    name == local.name() && local.probe(*peer as Rank, address).is_ok()
+                })
         });
         1 + reached.count() as u32
     }
