@@ -5,7 +5,7 @@ use crate::data::{self, Inputs};
 use crate::options::{Options, Root};
 use crate::report::{Average, Device, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
 use crate::{progress::Progress, table};
-use ccl::{Buffers, Call, Collective, Communicator, DataType, Error, ReduceOp, Result};
+use ccl::{Buffers, Call, Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
 use std::io::Write as _;
 use std::time::Instant;
 
@@ -128,12 +128,11 @@ impl<'a> Bench<'a> {
         let call = Call { collective: self.collective, count, dtype, op, root };
 
         self.progress.show(&format!("{} {dtype}: out of place", crate::sizes::short(bytes)));
-        let (out_of_place, out_of_place_per_iter) = self.placement(&call, bytes, false)?;
+        let (out_of_place, out_of_place_per_iter, plan) = self.placement(&call, bytes, false)?;
         self.progress.show(&format!("{} {dtype}: in place", crate::sizes::short(bytes)));
-        let (in_place, in_place_per_iter) = self.placement(&call, bytes, true)?;
+        let (in_place, in_place_per_iter, plan_in_place) = self.placement(&call, bytes, true)?;
         self.progress.clear();
 
-        let explanation = self.comm.explain(self.collective, root, count, dtype, false);
         let row = Row {
             size: bytes,
             count: count as u64,
@@ -146,27 +145,38 @@ impl<'a> Bench<'a> {
             in_place_per_iter,
             actual_iterations: self.options.iterations,
             experiment_name: self.program.clone(),
-            algorithm: explanation.algorithm.to_string(),
+            algorithm: plan.algorithm.into(),
         };
         if self.comm.rank() == 0 {
             let stamp = self.options.timestamps.then(now);
             print(&table::row(&row, stamp.as_deref()))?;
             if self.options.explain {
-                print(&format!(
-                    "#   {} in tiles of {} bytes, predicted {:.2} us\n",
-                    explanation.algorithm, explanation.tile_bytes, explanation.predicted_us
-                ))?;
+                for (place, plan) in [("out of place", plan), ("in place", plan_in_place)] {
+                    print(&format!(
+                        "#   {place}: {}, {} tiles of {} bytes, predicted {:.2} us\n",
+                        plan.algorithm,
+                        plan.tiles,
+                        plan.tile_bytes,
+                        plan.predicted_ns / 1e3
+                    ))?;
+                }
             }
         }
         Ok(row)
     }
 
-    fn placement(&mut self, call: &Call, bytes: u64, in_place: bool) -> Result<(Timing, Option<Spread>)> {
+    fn placement(
+        &mut self,
+        call: &Call,
+        bytes: u64,
+        in_place: bool,
+    ) -> Result<(Timing, Option<Spread>, Explanation)> {
         self.comm.set_algorithm(self.options.algo.as_deref())?;
         let measured = self.time(call, in_place);
-        let checked = measured.and_then(|times| Ok((times, self.check(call, in_place)?)));
+        let checked = measured
+            .and_then(|times| Ok((times, self.check(call, in_place)?, self.comm.explain(call, in_place)?)));
         self.comm.set_algorithm(None)?;
-        let (mut times, wrong) = checked?;
+        let (mut times, wrong, plan) = checked?;
 
         for time in &mut times {
             *time *= 1e6 / f64::from(self.options.aggregate);
@@ -177,7 +187,7 @@ impl<'a> Bench<'a> {
         let alg_bw = if time > 0.0 { bytes as f64 / time / 1e3 } else { 0.0 };
         let bus_bw = alg_bw * bus_factor(call.collective, self.comm.size());
         let spread = self.options.per_iteration.then(|| Spread::of(times[1..].to_vec()));
-        Ok((Timing { time, alg_bw, bus_bw, nwrong }, spread))
+        Ok((Timing { time, alg_bw, bus_bw, nwrong }, spread, plan))
     }
 
     /// Seconds of a mean iteration, then of each of them where that was asked for.

@@ -3,7 +3,7 @@
 use crate::bench;
 use crate::options::Options;
 use crate::report::Report;
-use ccl::{Collective, Communicator, UniqueId};
+use ccl::{Collective, Communicator, Config, UniqueId, launch};
 use std::io::Write as _;
 use std::sync::mpsc;
 
@@ -18,22 +18,12 @@ pub(crate) const SIZE: &str = "RDMACCL_SIZE";
 /// The job's unique id, in hexadecimal digits; absent for the process that makes it.
 pub(crate) const ID: &str = "RDMACCL_ID";
 
-/// Programs that start ranks, and the variable by which each is known.
-const STARTERS: [(&str, &str); 5] = [
-    ("RDMACCL_RANK", "RDMACCL_RANK"),
-    ("torchrun", "TORCHELASTIC_RUN_ID"),
-    ("mpirun", "OMPI_COMM_WORLD_RANK"),
-    ("srun", "SLURM_STEP_ID"),
-    ("a PMI launcher", "PMI_RANK"),
-];
-
-/// Who started this process as one rank of several, if anybody.
-pub(crate) fn starter() -> Option<&'static str> {
-    let set = |name: &str| std::env::var_os(name).is_some();
-    // torchrun's variables are also set by hand: all four together mean a job.
-    let torch = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"].into_iter().all(set);
-    let known = STARTERS.into_iter().find(|&(_, variable)| set(variable)).map(|(name, _)| name);
-    known.or(torch.then_some("torchrun"))
+/// Who started this process as one rank of a job, if anybody. A job of one rank, such as an interactive
+/// allocation, does not stand in the way of starting ranks here.
+pub(crate) fn starter(options: &Options) -> Result<Option<&'static str>, String> {
+    let launch = launch::detect(|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
+    let several = options.processes.unwrap_or(1) * options.threads > 1;
+    Ok(launch.filter(|launch| launch.size > 1 || !several).map(|launch| launch.launcher))
 }
 
 /// Joins the ranks that `starter` started.
@@ -49,13 +39,12 @@ pub(crate) fn join_starter(
              leave them out and let {starter} start more"
         ));
     }
-    let mut comm = Communicator::from_env().map_err(|e| e.to_string())?;
-    bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+    measure(Communicator::from_env(), collective, options)
 }
 
 /// Ranks that are threads of this process and nothing else.
 pub(crate) fn threads(collective: Collective, options: &Options) -> Result<Outcome, String> {
-    let id = UniqueId::create().map_err(|e| e.to_string())?;
+    let id = create_id()?;
     run_threads(collective, options, 0, options.threads, id)
 }
 
@@ -66,7 +55,7 @@ pub(crate) fn join_launcher(collective: Collective, options: &Options) -> Result
     let id = match std::env::var(ID) {
         Ok(text) => text.parse().map_err(|e: ccl::Error| e.to_string())?,
         Err(_) => {
-            let id = UniqueId::create().map_err(|e| e.to_string())?;
+            let id = create_id()?;
             hand_out(&id).map_err(|e| format!("cannot give the unique id to the launcher: {e}"))?;
             id
         }
@@ -87,6 +76,24 @@ fn number(name: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{name} is '{text}', which is no number"))
 }
 
+fn create_id() -> Result<UniqueId, String> {
+    Config::from_env().and_then(|config| UniqueId::create(&config)).map_err(|e| e.to_string())
+}
+
+fn measure(
+    joined: ccl::Result<Communicator>,
+    collective: Collective,
+    options: &Options,
+) -> Result<Outcome, String> {
+    let all = || {
+        let mut comm = joined?;
+        let outcome = bench::run(&mut comm, collective, options)?;
+        comm.close()?;
+        Ok(outcome)
+    };
+    all().map_err(|e: ccl::Error| e.to_string())
+}
+
 /// Runs `options.threads` ranks from `first` on, each in a thread; ends with the first that fails.
 fn run_threads(
     collective: Collective,
@@ -100,8 +107,7 @@ fn run_threads(
         if let Some(timeout) = options.timeout() {
             builder = builder.timeout(timeout);
         }
-        let mut comm = builder.build().map_err(|e| e.to_string())?;
-        bench::run(&mut comm, collective, options).map_err(|e| e.to_string())
+        measure(builder.build(), collective, options)
     };
     if options.threads == 1 {
         return rank(options, first);

@@ -25,6 +25,7 @@ use options::Options;
 use report::Report;
 use std::io::Write as _;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// Exit status where data was wrong.
 const WRONG_DATA: u8 = 1;
@@ -33,10 +34,9 @@ const FAILED: u8 = 2;
 
 /// The whole of a program that measures `collective`.
 pub fn run(collective: Collective) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("RDMACCL_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
+    // What the variable may hold is checked where the library reads its configuration.
+    let filter = EnvFilter::try_from_env("RDMACCL_DEBUG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let options = Options::from_command_line();
     match dispatch(collective, &options) {
         Ok(code) => code,
@@ -55,7 +55,7 @@ fn dispatch(collective: Collective, options: &Options) -> Result<ExitCode, Strin
         launcher::tie_to(launcher)?;
         return finish(options, job::join_launcher(collective, options)?);
     }
-    if let Some(starter) = job::starter() {
+    if let Some(starter) = job::starter(options)? {
         return finish(options, job::join_starter(collective, options, starter)?);
     }
     let processes = options.processes.unwrap_or_else(|| default_processes(options.threads));

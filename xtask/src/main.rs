@@ -1,1 +1,150 @@
-fn main() {}
+//! # xtask: the development commands
+//!
+//! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
+//! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
+//! is a failure. What a check needs (valgrind, a nightly toolchain) is installed where that is allowed.
+//!
+//! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
+
+// A command-line program talks to people.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod arrows;
+mod cargo;
+mod counts;
+mod determinism;
+mod generate;
+mod licences;
+mod perf;
+mod readme;
+mod shell;
+mod tally;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use std::time::Instant;
+use tally::{Outcome, Tally};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The development commands of rdmaccl")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Count a check that cannot run as failed
+    #[arg(long, global = true)]
+    no_skip: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every check below
+    Test,
+    /// Write the generated files
+    Gen {
+        /// Only compare them with what would be written
+        #[arg(long)]
+        check: bool,
+    },
+    #[command(flatten)]
+    One(Check),
+}
+
+/// The checks, in the order in which `test` runs them: the quick ones first.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Check {
+    /// The code is formatted
+    Fmt,
+    /// Crates and modules know each other only as the architecture says
+    Arrows,
+    /// Dependencies have licences and sources that deny.toml allows
+    Deny,
+    /// No clippy warnings
+    Clippy,
+    /// Unit and integration tests
+    Unit,
+    /// Doc tests, and docs without warnings or broken links
+    Docs,
+    /// Generated files are up to date
+    Generated,
+    /// The verifier over every plan, and over mutated ones, optimised and with its counts
+    Proofs,
+    /// The shared-memory ring under loom: every interleaving
+    Loom,
+    /// The shared-memory transport under ThreadSanitizer
+    Tsan,
+    /// The perf programs between processes and threads, every type and operator
+    Perf,
+    /// No allocation and no system call in a small collective; its instructions
+    Counts,
+    /// The README's commands
+    Readme,
+}
+
+const ALL: [Check; 13] = [
+    Check::Fmt,
+    Check::Arrows,
+    Check::Deny,
+    Check::Clippy,
+    Check::Unit,
+    Check::Docs,
+    Check::Generated,
+    Check::Proofs,
+    Check::Loom,
+    Check::Tsan,
+    Check::Perf,
+    Check::Counts,
+    Check::Readme,
+];
+
+impl Check {
+    fn run(self) -> Outcome {
+        match self {
+            Check::Fmt => cargo::fmt(),
+            Check::Arrows => arrows::check(),
+            Check::Deny => licences::check(),
+            Check::Clippy => cargo::clippy(),
+            Check::Unit => cargo::unit(),
+            Check::Docs => cargo::docs(),
+            Check::Generated => generate::check(),
+            Check::Proofs => cargo::proofs(),
+            Check::Loom => cargo::loom(),
+            Check::Tsan => cargo::tsan(),
+            Check::Perf => perf::check(),
+            Check::Counts => counts::check(),
+            Check::Readme => readme::check(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let checks: &[Check] = match &arguments.command {
+        Command::Test => &ALL,
+        Command::Gen { check: true } => &[Check::Generated],
+        Command::Gen { check: false } => return written(generate::write()),
+        Command::One(check) => &[*check],
+    };
+    let mut total = Tally::default();
+    for check in checks {
+        println!("==> {check:?}");
+        let start = Instant::now();
+        let outcome = check.run();
+        println!("<== {check:?}: {outcome} ({:.0} s)\n", start.elapsed().as_secs_f64());
+        total.add(&format!("{check:?}"), outcome, arguments.no_skip);
+    }
+    total.close()
+}
+
+fn written(result: Result<Vec<String>, String>) -> ExitCode {
+    match result {
+        Ok(files) => {
+            println!("{} generated files: {}", files.len(), files.join(" "));
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

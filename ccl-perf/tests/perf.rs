@@ -1,0 +1,201 @@
+//! The programs as users start them: real processes, checked data, exit statuses, and nothing left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAMS: [&str; 5] = [
+    env!("CARGO_BIN_EXE_all_reduce_perf"),
+    env!("CARGO_BIN_EXE_all_gather_perf"),
+    env!("CARGO_BIN_EXE_reduce_scatter_perf"),
+    env!("CARGO_BIN_EXE_broadcast_perf"),
+    env!("CARGO_BIN_EXE_reduce_perf"),
+];
+const ALL_REDUCE: &str = PROGRAMS[0];
+
+/// A program with its options, in an environment without a launcher's variables.
+fn program(path: &str, line: &str) -> Command {
+    let mut command = Command::new(path);
+    command.args(line.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for name in
+        ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RDMACCL_RANK", "RDMACCL_SIZE", "RDMACCL_ID"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(path: &str, line: &str) -> (Output, String) {
+    let output = program(path, line).output().unwrap();
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, table)
+}
+
+/// Data rows, without the lines that begin with '#'.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_whitespace().collect()).collect()
+}
+
+fn assert_right(path: &str, line: &str, expected_rows: usize) {
+    let (output, table) = run(path, line);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{path} {line}: {}\n{table}\n{said}", output.status);
+    assert!(table.contains("# Out of bounds values : 0 OK"), "{path} {line}:\n{table}");
+    let rows = rows(&table);
+    assert_eq!(rows.len(), expected_rows, "{table}");
+    for row in rows {
+        assert_eq!((row.len(), row[8], row[12]), (13, "0", "0"), "{table}");
+    }
+}
+
+/// A folder of this test alone.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Processes that run the program with this mark in their arguments.
+fn processes(mark: &str) -> Vec<i32> {
+    let alive = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(mark) && !status.contains("State:\tZ")
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    entries.filter_map(|e| e.file_name().to_string_lossy().parse().ok()).filter(alive).collect()
+}
+
+/// Asks until the condition holds; fails after a time that is far beyond any honest run.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        std::thread::yield_now();
+    }
+}
+
+fn signal(name: &str, pid: i32) {
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn every_program_is_right_between_processes() {
+    for path in PROGRAMS {
+        for ranks in [2, 3, 4] {
+            assert_right(path, &format!("-g {ranks} -b 4 -e 70000 -f 7 -n 2 -w 1"), 6);
+        }
+    }
+}
+
+#[test]
+fn every_program_is_right_between_threads_for_all_types_and_operators() {
+    for (path, operators) in PROGRAMS.into_iter().zip([5, 1, 5, 1, 5]) {
+        let roots = if path.ends_with("broadcast_perf") || path.ends_with("/reduce_perf") { 3 } else { 1 };
+        assert_right(
+            path,
+            "-t 3 -b 1 -e 1000 -f 31 -n 1 -w 0 -d all -o all -r -1",
+            3 * 14 * operators * roots,
+        );
+    }
+}
+
+#[test]
+fn processes_of_several_threads_and_one_rank_alone_work() {
+    assert_right(ALL_REDUCE, "-g 2 -t 2 -b 8 -e 8K -f 4 -n 2", 6);
+    assert_right(ALL_REDUCE, "-g 1 -b 8 -e 8K -f 4 -n 2", 6);
+    assert_right(ALL_REDUCE, "-g 3 -b 1001 -e 1001 -d int8 -u 3 -n 2 -m 2 -a 3 -c 4", 1);
+}
+
+#[test]
+fn without_checking_the_column_says_so() {
+    let (output, table) = run(ALL_REDUCE, "-g 2 -b 8 -e 8 -c 0 -n 1");
+    assert!(output.status.success());
+    let rows = rows(&table);
+    assert_eq!((rows[0][8], rows[0][12]), ("N/A", "N/A"), "{table}");
+}
+
+#[test]
+fn reports_are_written_and_drawn() {
+    let folder = folder("reports");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (json, csv, svg, both) = (at("a.json"), at("a.csv"), at("a.svg"), at("both.svg"));
+    let line = format!("-g 2 -b 8 -e 2K -f 4 -n 3 -I -J {json} --csv {csv} --plot {svg}");
+    let (output, table) = run(ALL_REDUCE, &line);
+    assert!(output.status.success(), "{table}");
+
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 5);
+    assert_eq!(report["config"]["devices"].as_array().unwrap().len(), 2);
+    for row in results {
+        assert_eq!(row["out_of_place"]["nwrong"], 0);
+        assert!(row["in_place"]["time"].as_f64().unwrap() > 0.0);
+        assert_eq!(row["in_place_per_iter"]["times_us"].as_array().unwrap().len(), 3);
+    }
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 6);
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+
+    let (output, nothing) = run(ALL_REDUCE, &format!("--plot {both} {json} {json}"));
+    assert!(output.status.success() && nothing.is_empty());
+    assert!(std::fs::read_to_string(&both).unwrap().contains("in place"));
+}
+
+#[test]
+fn bad_options_and_bad_roots_are_errors() {
+    assert_eq!(run(ALL_REDUCE, "-b 64 -e 8").0.status.code(), Some(2));
+    assert_eq!(run(ALL_REDUCE, "-G 1").0.status.code(), Some(2));
+    let (output, _) = run(PROGRAMS[3], "-g 2 -r 2 -b 8 -e 8");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ranks are 0 to 1"));
+}
+
+#[test]
+fn a_killed_rank_ends_everything_and_is_named() {
+    // The size is the mark by which this test's processes are found.
+    let line = "-g 3 -b 7340048 -e 7340048 -N 0 -n 5";
+    let launcher = program(ALL_REDUCE, line).spawn().unwrap();
+    let own = i32::try_from(launcher.id()).unwrap();
+    let ranks = || processes("7340048").into_iter().filter(|&pid| pid != own).collect::<Vec<_>>();
+    eventually("three ranks", || ranks().len() == 3);
+    let victim = *ranks().iter().max().unwrap();
+    signal("-KILL", victim);
+    let output = launcher.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("(pid {victim}) was killed by signal 9 (SIGKILL)")), "{said}");
+    assert!(processes("7340048").is_empty());
+}
+
+#[test]
+fn a_killed_launcher_leaves_nobody() {
+    let mut launcher = program(ALL_REDUCE, "-g 3 -b 7340052 -e 7340052 -N 0 -n 5").spawn().unwrap();
+    eventually("three ranks", || processes("7340052").len() == 4);
+    signal("-KILL", i32::try_from(launcher.id()).unwrap());
+    launcher.wait().unwrap();
+    eventually("all ranks ended", || processes("7340052").is_empty());
+}
+
+#[test]
+fn under_torchruns_variables_it_joins() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let ranks: Vec<_> = (0..2)
+        .map(|rank| {
+            let mut command = program(ALL_REDUCE, "-b 8 -e 128 -f 4 -n 2");
+            let variables =
+                [("RANK", rank.to_string()), ("WORLD_SIZE", "2".into()), ("MASTER_PORT", port.clone())];
+            command.env("MASTER_ADDR", "127.0.0.1").env("LOCAL_RANK", rank.to_string()).envs(variables);
+            command.spawn().unwrap()
+        })
+        .collect();
+    let outputs: Vec<_> = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect();
+    for output in &outputs {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let table = String::from_utf8_lossy(&outputs[0].stdout);
+    assert_eq!(rows(&table).len(), 3, "{table}");
+    assert!(table.contains("#  Rank  1 "), "{table}");
+    assert!(outputs[1].stdout.is_empty(), "only rank 0 speaks");
+}

@@ -1,0 +1,222 @@
+//! The dependency arrows of docs/architecture.md, read from cargo's metadata and from the sources.
+//!
+//! Test code is free: folders `tests`, `examples` and `benches`, and what follows `#[cfg(test)]` at the start
+//! of a line.
+
+use crate::shell::{command, read, root};
+use crate::tally::Outcome;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What a crate of the workspace may depend on within it.
+fn allowed(krate: &str) -> Option<&'static [&'static str]> {
+    Some(match krate {
+        "ccl-core" => &[],
+        transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
+        "ccl" => &["ccl-core", "ccl-transport-*"],
+        "ccl-ffi" | "ccl-perf" => &["ccl"],
+        "xtask" => &["ccl-core"],
+        _ => return None,
+    })
+}
+
+/// The half of ccl-core that computes.
+const COMPUTING: [&str; 9] =
+    ["plan", "algorithms", "verify", "cost", "engine", "simd", "cluster", "element", "error"];
+/// What it must not touch.
+const WORLD: [&str; 12] = [
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::thread",
+    "std::process",
+    "Instant",
+    "SystemTime",
+    "rustix",
+    "libc",
+    "crate::bootstrap",
+    "crate::communicator",
+    "crate::config",
+];
+/// Modules that may hold unsafe code.
+const UNSAFE: [&str; 4] = ["sys", "shm", "simd", "ffi"];
+
+pub(crate) fn check() -> Outcome {
+    match violations() {
+        Ok((files, wrong)) if wrong.is_empty() => {
+            println!("{files} files keep to the arrows");
+            Outcome::PASSED
+        }
+        Ok((_, wrong)) => Outcome::Failed(wrong.join("\n")),
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+fn violations() -> Result<(usize, Vec<String>), String> {
+    let text = read(&mut command("cargo metadata --format-version 1 --no-deps --locked"))?;
+    let metadata: Value = serde_json::from_str(&text).map_err(|e| format!("cargo metadata: {e}"))?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
+    let mut wrong = wrong_dependencies(packages);
+    let mut files = 0;
+    for name in packages.iter().filter_map(|p| p["name"].as_str()) {
+        for file in sources(&root().join(name).join("src"))? {
+            let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let path = file.strip_prefix(root()).unwrap_or(&file);
+            wrong.extend(wrong_lines(path, &text));
+            files += 1;
+        }
+    }
+    Ok((files, wrong))
+}
+
+fn wrong_dependencies(packages: &[Value]) -> Vec<String> {
+    let name = |p: &Value| p["name"].as_str().unwrap_or_default().to_string();
+    let members: Vec<_> = packages.iter().map(name).collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let from = name(package);
+        let Some(allowed) = allowed(&from) else {
+            wrong.push(format!("{from} has no place in the architecture: say which crates it may know"));
+            continue;
+        };
+        let fits = |to: &str| {
+            allowed.iter().any(|a| a.strip_suffix('*').map_or(*a == to, |start| to.starts_with(start)))
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let to = name(dependency);
+            // A crate's tests may switch on features of what it knows anyway.
+            if members.contains(&to) && !fits(&to) {
+                wrong.push(format!("{from} depends on {to}: it may know {allowed:?} only"));
+            }
+        }
+    }
+    wrong
+}
+
+/// What a source file says that its place forbids. `path` is relative to the repository.
+fn wrong_lines(path: &Path, text: &str) -> Vec<String> {
+    let parts: Vec<_> =
+        path.iter().map(|p| p.to_string_lossy().trim_end_matches(".rs").to_string()).collect();
+    let krate = parts.first().map(String::as_str).unwrap_or_default();
+    let module = parts.get(2).map(String::as_str).unwrap_or_default();
+    let computes = krate == "ccl-core" && COMPUTING.contains(&module);
+    let may_be_unsafe = krate == "ccl-ffi" || parts[1..].iter().any(|p| UNSAFE.contains(&p.as_str()));
+    let mut wrong = Vec::new();
+    let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    for (number, line) in (1..).zip(code) {
+        let line = &code_of(line);
+        let mut say =
+            |what: &str| wrong.push(format!("{}:{number}: {what}: {}", path.display(), line.trim()));
+        if computes && WORLD.iter().any(|name| mentions(line, name)) {
+            say("code that computes must not touch the world");
+        }
+        if !may_be_unsafe && has_word(line, "unsafe") {
+            say("unsafe code belongs in a module named sys, shm, simd or ffi");
+        }
+    }
+    wrong
+}
+
+/// A line without its comment and without what stands in quotes.
+fn code_of(line: &str) -> String {
+    let line = line.split("//").next().unwrap_or_default().replace("\\\"", "");
+    line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
+}
+
+/// Whether a line names a path, written out or as one of a `use` group.
+fn mentions(line: &str, name: &str) -> bool {
+    let Some((parent, child)) = name.split_once("::") else { return has_word(line, name) };
+    if line.match_indices(name).any(|(at, _)| ends_word(&line[at + name.len()..])) {
+        return true;
+    }
+    let group = line.split(&format!("{parent}::{{")).nth(1).unwrap_or_default();
+    group.split([',', '{', '}']).any(|item| item.trim().split("::").next() == Some(child))
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    let starts = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    line.match_indices(word).any(|(at, _)| starts(&line[..at]) && ends_word(&line[at + word.len()..]))
+}
+
+fn ends_word(rest: &str) -> bool {
+    !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries.filter_map(Result::ok).map(|e| e.path()) {
+        if entry.is_dir() {
+            found.extend(sources(&entry)?);
+        } else if entry.extension().is_some_and(|e| e == "rs") && !entry.ends_with("tests.rs") {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn found(path: &str, text: &str) -> usize {
+        wrong_lines(Path::new(path), text).len()
+    }
+
+    #[test]
+    fn this_repository_keeps_to_the_arrows() {
+        let (files, wrong) = violations().unwrap();
+        assert!(files > 20);
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn planted_uses_of_the_world_are_found() {
+        for line in [
+            "use std::net::TcpStream;",
+            "use std::{fmt, fs};",
+            "    let t = std::time::Instant::now();",
+            "use rustix::fs;",
+            "use crate::communicator::Communicator;",
+            "use crate::{config::Config, plan};",
+        ] {
+            assert_eq!(found("ccl-core/src/engine/run.rs", line), 1, "{line}");
+            assert_eq!(found("ccl-core/src/cost.rs", line), 1, "{line}");
+            assert_eq!(found("ccl-core/src/bootstrap/net.rs", line), 0, "{line}");
+        }
+        let harmless =
+            "use std::fmt;\n// std::net\nlet thread = 1; use std::{cmp, iter};\nfn instant_of() {}\n";
+        assert_eq!(found("ccl-core/src/plan/mod.rs", harmless), 0);
+        assert_eq!(found("ccl-core/src/plan/mod.rs", "#[cfg(test)]\nmod tests { use std::fs; }"), 0);
+    }
+
+    #[test]
+    fn planted_unsafe_code_is_found() {
+        let line = "    unsafe { *p }";
+        assert_eq!(found("ccl-core/src/plan/mod.rs", line), 1);
+        assert_eq!(found("ccl-perf/src/bench.rs", line), 1);
+        for place in ["ccl-core/src/simd/piece.rs", "ccl-transport-shm/src/sys.rs", "ccl-ffi/src/comm.rs"] {
+            assert_eq!(found(place, line), 0, "{place}");
+        }
+        assert_eq!(found("ccl-transport-shm/src/ring.rs", line), 1, "the crate's name is no module");
+        assert_eq!(found("ccl/src/lib.rs", "#![forbid(unsafe_code)]"), 0);
+    }
+
+    #[test]
+    fn planted_arrows_are_found() {
+        let package = |name: &str, on: &[&str]| json!({"name": name, "dependencies": on.iter().map(|d| json!({"name": d})).collect::<Vec<_>>()});
+        let members = ["ccl-core", "ccl-transport-shm", "ccl-transport-tcp", "ccl", "ccl-perf"];
+        let wrong = |name: &str, on: &[&str]| {
+            let mut packages: Vec<_> = members.iter().map(|m| package(m, &[])).collect();
+            packages.push(package(name, on));
+            wrong_dependencies(&packages).len()
+        };
+        assert_eq!(wrong("ccl-core", &["serde", "ccl"]), 1);
+        assert_eq!(wrong("ccl-transport-shm", &["ccl-core", "ccl-transport-tcp"]), 1);
+        assert_eq!(wrong("ccl-perf", &["ccl", "ccl-core"]), 1);
+        assert_eq!(wrong("ccl", &["ccl-core", "ccl-transport-shm", "half"]), 0);
+        assert_eq!(wrong("newcomer", &[]), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! The checks that are one or two calls of cargo.
+
+use crate::shell::{command, run, target, tee};
+use crate::tally::{Outcome, count_tests};
+use crate::tools;
+use std::process::Command;
+
+pub(crate) fn fmt() -> Outcome {
+    Outcome::of(run(&mut command("cargo fmt --all --check")))
+}
+
+pub(crate) fn clippy() -> Outcome {
+    Outcome::of(run(&mut command("cargo clippy --workspace --all-targets --locked -- -D warnings")))
+}
+
+/// Debug assertions and overflow checks are on.
+pub(crate) fn unit() -> Outcome {
+    tests(&mut command("cargo test --workspace --all-targets --locked --no-fail-fast"))
+}
+
+pub(crate) fn docs() -> Outcome {
+    let mut documentation = command("cargo doc --workspace --no-deps --locked --document-private-items");
+    if let Err(why) = run(documentation.env("RUSTDOCFLAGS", "-D warnings")) {
+        return Outcome::Failed(why);
+    }
+    tests(&mut command("cargo test --workspace --doc --locked"))
+}
+
+/// Optimised, and with the counts on the terminal: plans proved, mutations caught.
+pub(crate) fn proofs() -> Outcome {
+    tests(&mut command(
+        "cargo test --profile fast --package ccl-core --test verify_* --locked --no-fail-fast -- --nocapture --include-ignored",
+    ))
+}
+
+pub(crate) fn loom() -> Outcome {
+    let mut tests_under_loom =
+        command("cargo test --profile fast --package ccl-transport-shm --lib --locked");
+    // Flags of its own would rebuild everything twice in a common folder.
+    tests(tests_under_loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom")))
+}
+
+pub(crate) fn tsan() -> Outcome {
+    if let Err(why) = tools::need_nightly() {
+        return Outcome::Skipped(why);
+    }
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    // The standard library has to be built with the sanitizer too, or its locks would look like races.
+    let line = format!(
+        "cargo +nightly test -Zbuild-std --target {triple} --profile fast --package ccl-transport-shm \
+         --package ccl --lib --tests --no-fail-fast"
+    );
+    let mut tests_under_tsan = command(&line);
+    tests_under_tsan
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("TSAN_OPTIONS", "halt_on_error=1")
+        .env("CARGO_TARGET_DIR", target().join("tsan"));
+    tests(&mut tests_under_tsan)
+}
+
+fn tests(command: &mut Command) -> Outcome {
+    match tee(command) {
+        Err(why) => Outcome::Failed(why),
+        Ok((success, output)) => match count_tests(&output) {
+            Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
+            Outcome::Tests { failed: 0, .. } if !success => {
+                Outcome::Failed("a test program did not build or died".into())
+            }
+            counted => counted,
+        },
+    }
+}

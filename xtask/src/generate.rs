@@ -1,0 +1,82 @@
+//! Generated files: the C header, tables of the documentation, pictures of plans.
+
+use crate::determinism;
+use crate::shell::root;
+use crate::tally::Outcome;
+use ccl_core::algorithms;
+use ccl_core::config::Config;
+use ccl_core::plan::Collective;
+
+/// Plans that are drawn for the documentation: algorithm, collective, ranks.
+const PICTURES: [(&str, Collective, u32); 6] = [
+    ("ring", Collective::AllReduce, 3),
+    ("tree", Collective::AllReduce, 4),
+    ("oneshot", Collective::AllReduce, 3),
+    ("twoshot", Collective::AllReduce, 3),
+    ("ring", Collective::AllGather, 3),
+    ("binomial", Collective::Broadcast, 4),
+];
+
+/// Writes all files; which ones.
+pub(crate) fn write() -> Result<Vec<String>, String> {
+    let mut written = Vec::new();
+    for (path, text) in files()? {
+        let full = root().join(&path);
+        let folder = full.parent().ok_or("no folder")?;
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        std::fs::write(&full, text).map_err(|e| format!("{path}: {e}"))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Fails where a file on disk is not what would be written.
+pub(crate) fn check() -> Outcome {
+    let files = match files() {
+        Ok(files) => files,
+        Err(why) => return Outcome::Failed(why),
+    };
+    let differs = |(path, text): &&(String, String)| {
+        std::fs::read_to_string(root().join(path)).map_or(true, |on_disk| on_disk != *text)
+    };
+    let stale: Vec<_> = files.iter().filter(differs).map(|(path, _)| path.as_str()).collect();
+    if stale.is_empty() {
+        println!("{} generated files are up to date", files.len());
+        return Outcome::PASSED;
+    }
+    Outcome::Failed(format!("not up to date: {}; run cargo xtask gen", stale.join(", ")))
+}
+
+/// Path and content.
+fn files() -> Result<Vec<(String, String)>, String> {
+    let mut files = vec![
+        ("include/ccl.h".to_string(), header()?),
+        ("docs/determinism.md".to_string(), determinism::page()?),
+        ("docs/configuration.md".to_string(), configuration()),
+    ];
+    for (name, collective, ranks) in PICTURES {
+        let algorithm = algorithms::by_name(name).ok_or_else(|| format!("no algorithm '{name}' to draw"))?;
+        let plan = algorithms::plan(algorithm, collective, ranks, 0)
+            .ok_or_else(|| format!("{name} does no {collective} of {ranks} ranks"))?;
+        files.push((format!("docs/plans/{name}-{collective}-{ranks}.svg"), plan.to_svg()));
+    }
+    Ok(files)
+}
+
+fn header() -> Result<String, String> {
+    let folder = root().join("ccl-ffi");
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"))?;
+    let bindings = cbindgen::Builder::new().with_crate(folder).with_config(config).generate();
+    let mut text = Vec::new();
+    bindings.map_err(|e| format!("cbindgen: {e}"))?.write(&mut text);
+    String::from_utf8(text).map_err(|e| format!("cbindgen: {e}"))
+}
+
+fn configuration() -> String {
+    format!(
+        "# Configuration\n\n<!-- written by cargo xtask gen -->\n\nEvery variable is a field of \
+         `ccl_core::config::Config`, read once when a communicator is made. An unknown `RDMACCL_` variable and a \
+         value that does not parse are errors.\n\n{}",
+        Config::table_markdown()
+    )
+}

@@ -1,0 +1,49 @@
+//! The perf programs as users run them: between processes and between threads, all types and operators.
+//! They check their own data and say so by their exit status.
+
+use crate::shell::{command, run, target, tee};
+use crate::tally::Outcome;
+
+const PROGRAMS: [&str; 5] =
+    ["all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "broadcast_perf", "reduce_perf"];
+
+pub(crate) fn check() -> Outcome {
+    if let Err(why) = run(&mut command("cargo build --release --locked --package ccl-perf --bins")) {
+        return Outcome::Failed(why);
+    }
+    let (mut passed, mut wrong) = (0, Vec::new());
+    for line in lines() {
+        match right(&line) {
+            Ok(()) => passed += 1,
+            Err(why) => wrong.push(why),
+        }
+    }
+    println!("perf programs: {passed} runs with verified data, {} not", wrong.len());
+    if wrong.is_empty() {
+        return Outcome::Tests { passed, failed: 0, skipped: 0 };
+    }
+    Outcome::Failed(wrong.join("\n"))
+}
+
+fn lines() -> Vec<String> {
+    let mut lines = Vec::new();
+    for program in PROGRAMS {
+        for ranks in [1, 2, 3, 4, 5, 8] {
+            // 4, 28, 196, … bytes: no power of two, so that nothing divides evenly.
+            lines.push(format!("{program} -g {ranks} -b 4 -e 4M -f 7 -n 2 -w 1"));
+            lines.push(format!("{program} -g 1 -t {ranks} -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
+        }
+        lines.push(format!("{program} -g 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
+        lines.push(format!("{program} -g 4 -b 4 -e 64M -f 2 -n 2 -w 1"));
+    }
+    lines
+}
+
+fn right(line: &str) -> Result<(), String> {
+    let program = target().join("release").join(line);
+    let (success, output) = tee(&mut command(&program.to_string_lossy()))?;
+    if !success || !output.contains("# Out of bounds values : 0 OK") {
+        return Err(format!("{line}: {}", output.lines().last().unwrap_or("no output")));
+    }
+    Ok(())
+}

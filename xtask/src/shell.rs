@@ -1,0 +1,67 @@
+//! Running other programs, and where the repository lies.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// The target folder of the checks that build in the common way.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// A program with its arguments, to be run in the repository's root.
+pub(crate) fn command(line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).current_dir(root()).stdin(Stdio::null());
+    // Set by the `cargo run` that started this program; another toolchain must not inherit them.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    command
+}
+
+/// Runs it with its output on the terminal.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    let line = show(command);
+    println!("$ {line}");
+    let status = command.status().map_err(|e| format!("cannot run {line}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
+}
+
+/// Runs it and returns what it printed, while passing it on; with whether it succeeded.
+pub(crate) fn tee(command: &mut Command) -> Result<(bool, String), String> {
+    let line = show(command);
+    println!("$ {line}");
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| format!("cannot run {line}: {e}"))?;
+    let mut output = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            output.push_str(&line);
+            output.push('\n');
+        }
+    }
+    let status = child.wait().map_err(|e| format!("{line}: {e}"))?;
+    Ok((status.success(), output))
+}
+
+/// Runs it silently and returns its output; an error holds what it wrote to standard error.
+pub(crate) fn read(command: &mut Command) -> Result<String, String> {
+    let line = show(command);
+    let output = command.output().map_err(|e| format!("cannot run {line}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{line}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,115 @@
+//! What came out of the checks, counted.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What came out of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// So many tests: passed, failed, left out.
+    Tests { passed: u64, failed: u64, skipped: u64 },
+    /// The check as a whole is wrong.
+    Failed(String),
+    /// The check could not run.
+    Skipped(String),
+}
+
+impl Outcome {
+    pub(crate) const PASSED: Outcome = Outcome::Tests { passed: 1, failed: 0, skipped: 0 };
+
+    /// Passed with one more for each, or failed with all the reasons.
+    pub(crate) fn of(result: Result<(), String>) -> Outcome {
+        result.map_or_else(Outcome::Failed, |()| Outcome::PASSED)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Tests { passed, failed, skipped } => {
+                write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+            }
+            Outcome::Failed(why) => write!(f, "FAILED: {why}"),
+            Outcome::Skipped(why) => write!(f, "SKIPPED: {why}"),
+        }
+    }
+}
+
+/// The sum over all checks.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    remarks: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, check: &str, outcome: Outcome, no_skip: bool) {
+        let (passed, mut failed, mut skipped) = match &outcome {
+            Outcome::Tests { passed, failed, skipped } => (*passed, *failed, *skipped),
+            Outcome::Failed(_) => (0, 1, 0),
+            Outcome::Skipped(_) => (0, 0, 1),
+        };
+        if failed + skipped > 0 {
+            self.remarks.push(format!("{check}: {outcome}"));
+        }
+        if no_skip {
+            failed += std::mem::take(&mut skipped);
+        }
+        self.passed += passed;
+        self.failed += failed;
+        self.skipped += skipped;
+    }
+
+    /// Prints what was not right, and the closing line.
+    pub(crate) fn close(&self) -> ExitCode {
+        for remark in &self.remarks {
+            println!("{remark}");
+        }
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Adds up the `test result:` lines of the test harness.
+pub(crate) fn count_tests(output: &str) -> Outcome {
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for line in output.lines().filter(|line| line.starts_with("test result:")) {
+        for part in line.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let (Some(number), Some(kind)) = (words.next().and_then(|w| w.parse::<u64>().ok()), words.next())
+            else {
+                continue;
+            };
+            match kind {
+                "passed" => passed += number,
+                "failed" => failed += number,
+                "ignored" => skipped += number,
+                _ => {}
+            }
+        }
+    }
+    Outcome::Tests { passed, failed, skipped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_programs_add_up() {
+        let output = "running 2 tests\ntest result: ok. 28 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; \
+                      finished in 0.39s\nnoise 7 passed\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
+        assert_eq!(count_tests(output), Outcome::Tests { passed: 30, failed: 1, skipped: 1 });
+    }
+
+    #[test]
+    fn a_skip_is_a_failure_where_skipping_is_forbidden() {
+        for (no_skip, failed, skipped) in [(false, 0, 1), (true, 1, 0)] {
+            let mut tally = Tally::default();
+            tally.add("x", Outcome::Skipped("no valgrind".into()), no_skip);
+            assert_eq!((tally.failed, tally.skipped, tally.remarks.len()), (failed, skipped, 1));
+        }
+    }
+}

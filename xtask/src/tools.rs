@@ -1,0 +1,39 @@
+//! Programs that a check needs beside cargo: found, installed where that is allowed, or named as missing.
+
+use crate::shell::{command, read, run};
+
+/// Whether the program can be started.
+pub(crate) fn present(program: &str) -> bool {
+    command(program).arg("--version").output().is_ok_and(|o| o.status.success())
+}
+
+/// Makes sure that a program is there; on Debian as root it is installed.
+pub(crate) fn need(program: &str) -> Result<(), String> {
+    if present(program) {
+        return Ok(());
+    }
+    let root = read(&mut command("id -u")).is_ok_and(|id| id.trim() == "0");
+    if !root || !present("apt-get") {
+        return Err(format!("{program} is missing: install it (Debian: apt-get install {program})"));
+    }
+    println!("{program} is missing: installing it");
+    let install = format!("apt-get install -y --no-install-recommends {program}");
+    let mut installed = run(command(&install).env("DEBIAN_FRONTEND", "noninteractive"));
+    if installed.is_err() {
+        installed = run(&mut command("apt-get update"))
+            .and_then(|()| run(command(&install).env("DEBIAN_FRONTEND", "noninteractive")));
+    }
+    installed.map_err(|e| format!("{program} is missing and cannot be installed: {e}"))
+}
+
+/// Makes sure that rustup has a nightly toolchain with the standard library's source.
+pub(crate) fn need_nightly() -> Result<(), String> {
+    let source =
+        |sysroot: String| std::path::Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").exists();
+    if read(&mut command("rustc +nightly --print sysroot")).is_ok_and(source) {
+        return Ok(());
+    }
+    println!("a nightly toolchain with rust-src is missing: installing it");
+    run(&mut command("rustup toolchain install nightly --profile minimal --component rust-src"))
+        .map_err(|e| format!("no nightly toolchain with rust-src, and none can be installed: {e}"))
+}
