@@ -159,6 +159,7 @@ impl Transport for LocalTransport {
             inline_bytes: INLINE_BYTES.min(self.hub.slot_bytes),
             shared_slots: true,
             threads: true,
+            one_host: true,
         }
     }
 
