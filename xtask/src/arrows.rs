@@ -1,6 +1,6 @@
 //! The dependency arrows of docs/architecture.md, read from cargo's metadata and from the sources.
 //!
-//! Test code is free: folders `tests`, `examples` and `benches`, and what follows `#[cfg(test)]` at the start
+//! Test code is free: folders `tests`, `examples` and `benches`, files `…tests.rs`, and what follows `#[cfg(test)]` at the start
 //! of a line.
 
 use crate::shell::{command, read, root};
@@ -142,13 +142,18 @@ fn ends_word(rest: &str) -> bool {
     !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
+/// `tests.rs`, `loom_tests.rs`: modules that are compiled for tests only.
+fn is_test(file: &Path) -> bool {
+    file.file_stem().is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
+}
+
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for entry in entries.filter_map(Result::ok).map(|e| e.path()) {
         if entry.is_dir() {
             found.extend(sources(&entry)?);
-        } else if entry.extension().is_some_and(|e| e == "rs") && !entry.ends_with("tests.rs") {
+        } else if entry.extension().is_some_and(|e| e == "rs") && !is_test(&entry) {
             found.push(entry);
         }
     }

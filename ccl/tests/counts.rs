@@ -1,0 +1,71 @@
+//! After warm-up a small collective allocates nothing, on any rank.
+
+use ccl::{Communicator, ReduceOp};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Counts what the whole process asks for.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_small_collective_allocates_nothing() {
+    const RANKS: u32 = 3;
+    let together = Barrier::new(RANKS as usize);
+    let work = |mut comm: Communicator| {
+        let send = [comm.rank() as f32; 2];
+        let mut sum = [0.0; 2];
+        let mut all = [0.0; 2 * RANKS as usize];
+        let mut calls = |comm: &mut Communicator, times: u32| {
+            for _ in 0..times {
+                comm.all_reduce(&send, &mut sum, ReduceOp::Sum).unwrap();
+                comm.all_gather(&send, &mut all).unwrap();
+                comm.broadcast(&mut sum, 1).unwrap();
+                comm.barrier().unwrap();
+            }
+        };
+        calls(&mut comm, 20);
+        together.wait();
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        together.wait();
+        calls(&mut comm, 500);
+        together.wait();
+        let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        together.wait();
+        comm.close().unwrap();
+        assert_eq!(sum, [3.0; 2]);
+        allocated
+    };
+    let ranks = Communicator::local(RANKS).unwrap();
+    let allocated: Vec<_> = thread::scope(|scope| {
+        let handles: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| work(comm))).collect();
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+    });
+    assert_eq!(allocated, [0; RANKS as usize], "allocations in 2000 calls");
+}
