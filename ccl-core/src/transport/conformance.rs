@@ -414,7 +414,7 @@ pub fn stress<T: Transport>(transport: &mut T, rank: Rank, ranks: u32, pieces: u
         let word = u32::from_le_bytes([dice[0], dice[1], dice[2], dice[3]]) as usize;
         pattern(
             seed,
-            if word % 3 == 0 { word / 3 % (slot_bytes + 1) } else { word / 3 % 130.min(slot_bytes) },
+            if word.is_multiple_of(3) { word / 3 % (slot_bytes + 1) } else { word / 3 % 130.min(slot_bytes) },
         )
     };
     // The last "peer" is all of them.
