@@ -21,12 +21,14 @@ fn combine(op: ReduceOp, values: impl Iterator<Item = u64>, ranks: u64) -> u64 {
 /// The receive buffer of `rank` by the definition of each collective; `None` where it is not written.
 fn expected(call: &Call, rank: u32, ranks: u32) -> Option<Vec<u64>> {
     let Call { collective, count, op, root, .. } = *call;
-    let sent = |r: u32| input(r, count * collective.input_blocks(ranks, r, root) as usize);
+    let length = |r: u32| count * collective.input_blocks(ranks, r, root) as usize;
+    let all: Vec<_> = (0..ranks).map(|r| input(r, length(r))).collect();
+    let sent = |r: u32| all[r as usize].clone();
     let reduced = |at: usize| {
-        let column = |i: usize| (0..ranks).map(move |r| sent(r)[at + i]);
+        let column = |i: usize| all.iter().map(move |words| words[at + i]);
         (0..count).map(|i| combine(op, column(i), u64::from(ranks))).collect::<Vec<_>>()
     };
-    let block = |r: u32, b: u32| sent(r)[b as usize * count..][..count].to_vec();
+    let block = |r: u32, b: u32| all[r as usize][b as usize * count..][..count].to_vec();
     Some(match collective {
         Collective::AllReduce => reduced(0),
         Collective::Reduce if rank == root => reduced(0),
