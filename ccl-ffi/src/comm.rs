@@ -4,11 +4,16 @@ use crate::handles;
 use crate::result::{cclResult_t, guard};
 use crate::unique_id::cclUniqueId;
 use ccl::{Communicator, Config, Error, Result};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Once;
 
-/// A communicator: a handle that is not followed. NULL is none.
-pub type cclComm_t = *mut c_void;
+/// Never defined: a handle is a number, dressed as a pointer that is not followed.
+pub struct cclComm {
+    _never: (),
+}
+
+/// A communicator. NULL is none.
+pub type cclComm_t = *mut cclComm;
 
 /// The version of the library: major * 10000 + minor * 100 + patch.
 ///

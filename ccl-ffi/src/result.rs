@@ -68,10 +68,15 @@ fn code_of(error: &Error) -> cclResult_t {
     }
 }
 
+/// A `cclResult_t` as C passes it: any number.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct ResultArg(i32);
+
 /// A few words for a result code. The text lives for ever.
 #[unsafe(no_mangle)]
-pub extern "C" fn cclGetErrorString(result: i32) -> *const c_char {
-    let text: &CStr = match result {
+pub extern "C" fn cclGetErrorString(result: ResultArg) -> *const c_char {
+    let text: &CStr = match result.0 {
         0 => c"no error",
         1 => c"unhandled device error",
         2 => c"system error (cclGetLastError has the call and its cause)",

@@ -1,10 +1,14 @@
 //! `cclStream_t`.
 
 use ccl::{Error, Result};
-use std::ffi::c_void;
 
-/// What a call is ordered on. NULL: the call returns when the result is there.
-pub type cclStream_t = *mut c_void;
+/// Never defined: nothing is behind it yet.
+pub struct cclStream {
+    _never: (),
+}
+
+/// What a call is ordered on. NULL: the call returns when the result is there; this version takes no other.
+pub type cclStream_t = *mut cclStream;
 
 /// Only the synchronous way is built.
 pub(crate) fn check(stream: cclStream_t) -> Result<()> {
