@@ -48,6 +48,8 @@ pub struct Config {
     pub rank: Option<u32>,
     /// `RDMACCL_SIZE`: how many ranks.
     pub size: Option<u32>,
+    /// `RDMACCL_LOCAL_RANK`: which of its host's ranks this process is.
+    pub local_rank: Option<u32>,
     /// `RDMACCL_ROOT`: `host:port` where rank 0 listens, instead of an id.
     pub root: Option<String>,
     /// Names of the variables that the environment set.
@@ -136,6 +138,8 @@ variables! {
         |id: &Option<String>| id.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
     "RDMACCL_RANK" = "", "This process's rank.", "a number from 0 to size - 1", rank: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_SIZE" = "", "Number of ranks.", "a number from 1", size: |v| v.parse().ok().filter(|n| *n > 0).map(Some), shown;
+    "RDMACCL_LOCAL_RANK" = "", "Which of its host's ranks this process is.", "a number from 0",
+        local_rank: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_ROOT" = "", "Where rank 0 listens, for launchers that give no address.", "host:port",
         root: |v| v.rsplit_once(':').and_then(|(_, p)| p.parse::<u16>().ok()).and(text(v)).map(Some), shown;
 }
@@ -213,6 +217,7 @@ impl Default for Config {
             id: None,
             rank: None,
             size: None,
+            local_rank: None,
             root: None,
             from_environment: Vec::new(),
         }

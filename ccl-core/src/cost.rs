@@ -1,13 +1,14 @@
 //! The price of a plan, and the choice of the cheapest.
 //!
-//! The model is α–β–γ with the time that a rank itself needs: a message takes α from rank to rank, a byte written takes β, a byte
-//! combined γ, a move its step. A [`Profile`] says how much of each an algorithm asks for, read off the
-//! programs of the ranks that have most to do; pricing it for a size is arithmetic. So a communicator makes
-//! the profiles of a collective once ([`Candidates`]) and chooses among them for each call.
+//! The model is α–β–γ with the time that a rank itself needs: a message takes α from rank to rank, a byte
+//! written takes β, a byte combined γ, a move its step. A [`Profile`] says how much of each an algorithm
+//! asks for, read off the programs of the ranks that have most to do; pricing it for a size is
+//! arithmetic. So a communicator makes the profiles of a collective once ([`Candidates`]) and chooses
+//! among them for each call.
 //!
 //! A call of several tiles is a pipeline: the first tile pays the whole row of dependent messages, each
-//! further one what the busiest rank needs for it. With more ranks than cores the work of all ranks shares the
-//! cores, and a message in the row also waits until its receiver gets a core.
+//! further one what the busiest rank needs for it. With more ranks than cores the work of all ranks
+//! shares the cores, and a message in the row also waits until its receiver gets a core.
 
 use crate::algorithms::{self, Algorithm};
 use crate::error::{Error, Result};
@@ -46,8 +47,9 @@ pub struct Model {
 impl Model {
     /// Ranks of one machine that talk through shared memory.
     ///
-    /// The constants are measurements on two Zen 4 cores: a cache line takes 50 to 60 ns one way, `memcpy` moves
-    /// 30 GB/s in cache and 10 GB/s to memory on one core, `sched_yield` takes 1.4 µs on one core.
+    /// The constants are measurements on two Zen 4 cores: a cache line takes 50 to 60 ns one way,
+    /// `memcpy` moves 30 GB/s in cache and 10 GB/s to memory on one core, `sched_yield` takes 1.4 µs on
+    /// one core.
     pub fn shared_memory(cores: u32, ranks: u32) -> Model {
         Model {
             alpha_ns: 60.0,
@@ -136,7 +138,8 @@ impl Profile {
         Some(Profile { spec, depth: f64::from(algorithm.depth(collective, ranks)), work })
     }
 
-    /// Nanoseconds for blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the size of the blocks.
+    /// Nanoseconds for blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the
+    /// size of the blocks.
     pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> f64 {
         let Spec { collective, ranks, root, parts } = self.spec;
         let part = block_bytes as f64 / f64::from(parts);
@@ -166,7 +169,9 @@ impl Profile {
         let switch = if crowding > 1.0 { model.switch_ns * crowding } else { 0.0 };
         let combine = if collective.reduces() { model.gamma_ns_per_byte } else { 0.0 };
         let hop = model.step_ns + 2.0 * model.message_ns + piece * (beta + combine);
-        self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile
+        // Whoever receives the last piece is busy with it after its sender is done.
+        let drain = if self.depth > 0.0 { hop } else { 0.0 };
+        self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile + drain
     }
 }
 
@@ -256,7 +261,8 @@ impl Candidates {
     }
 }
 
-/// Lengths of pieces to try: the slot, and halves of it. The longest first, which wins where all are the same.
+/// Lengths of pieces to try: the slot, and halves of it. The longest first, which wins where all are the
+/// same.
 fn tiles(model: &Model) -> impl Iterator<Item = usize> {
     let slot = model.slot_bytes.max(1);
     std::iter::successors(Some(slot), |tile| Some(tile / 2)).take_while(move |t| *t == slot || *t >= MIN_TILE)

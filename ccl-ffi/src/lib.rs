@@ -11,7 +11,7 @@
 //! - *Errors have words*: `cclGetLastError` says what failed, on which rank, with which peer, and what to do.
 //!
 //! It prints nothing, unless `RDMACCL_DEBUG` asks for the log on standard error.
-#![allow(non_camel_case_types, non_upper_case_globals)] // the names are C's
+#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)] // the names are C's
 
 mod collectives;
 mod comm;

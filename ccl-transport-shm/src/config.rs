@@ -28,7 +28,7 @@ impl ShmConfig {
     /// The layout that these settings give for this many ranks.
     pub(crate) fn geometry(&self, ranks: u32) -> Result<Geometry> {
         let refuse = |what: String, remedy: &str| Err(Error::invalid(what, remedy));
-        if self.slot_bytes == 0 || self.slot_bytes % 4096 != 0 || self.slot_bytes > 64 << 20 {
+        if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(4096) || self.slot_bytes > 64 << 20 {
             return refuse(format!("slots of {} bytes", self.slot_bytes), "a multiple of 4096 up to 64 MiB");
         }
         if !(1..=1024).contains(&self.credits) {

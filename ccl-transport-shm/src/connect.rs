@@ -9,6 +9,7 @@ use ccl_core::error::ErrorKind;
 use ccl_core::transport::{Exchange, LinkKey};
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -151,10 +152,10 @@ impl ShmTransport {
     fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, deadline: Instant) -> Result<()> {
         let (here, there): (Vec<_>, Vec<_>) = words.iter().partition(|(_, word)| word.process == process);
         for (&peer, word) in here {
-            if !self.peers.contains_key(&peer) {
+            if let Entry::Vacant(place) = self.peers.entry(peer) {
                 let segment = Segment::of_this_process(word.segment)
                     .ok_or_else(|| broken(peer, "its transport was dropped while connecting"))?;
-                self.peers.insert(peer, segment);
+                place.insert(segment);
             }
         }
         let mut to_send: BTreeMap<_, _> =

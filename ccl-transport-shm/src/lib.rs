@@ -25,12 +25,13 @@
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p ccl-transport-shm --release --lib loom
-//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=thread cargo test -p ccl-transport-shm \
-//!     --target x86_64-unknown-linux-gnu --tests
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!     cargo test -p ccl-transport-shm --target x86_64-unknown-linux-gnu --tests
 //! ```
 
 #![deny(unsafe_code)]
 
+#[cfg_attr(loom, allow(dead_code))]
 mod bell;
 #[cfg_attr(loom, allow(dead_code))]
 mod pool;
@@ -62,6 +63,7 @@ mod sys;
 mod transport;
 
 #[cfg(all(test, loom))]
+#[allow(unsafe_code)]
 mod loom_tests;
 
 #[cfg(not(loom))]

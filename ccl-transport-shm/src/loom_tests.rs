@@ -1,5 +1,7 @@
 //! The protocols under loom: every interleaving and every allowed reordering of two or three threads.
 
+#![allow(clippy::undocumented_unsafe_blocks)] // loom checks each access; that is what the tests are
+
 use crate::bell::{Bell, CREDIT, PIECE};
 use crate::pool::Pool;
 use crate::ring::{Credit, Entry, RecvEnd, SendEnd};

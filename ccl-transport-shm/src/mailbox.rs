@@ -76,11 +76,12 @@ impl Mailbox {
             });
             let fd = descriptors.next().and_then(|mut fds| fds.next());
             let (token, rank) = (&letter[..16], &letter[16..LETTER]);
-            if received.bytes == LETTER && token == self.token.to_le_bytes() {
-                if let Some(fd) = fd {
-                    let rank = u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]);
-                    return Ok(Some((rank, fd)));
-                }
+            if let Some(fd) = fd
+                && received.bytes == LETTER
+                && token == self.token.to_le_bytes()
+            {
+                let rank = u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]);
+                return Ok(Some((rank, fd)));
             }
         }
     }

@@ -165,7 +165,7 @@ impl Communicator {
     }
 
     /// How a call would be done, and how long the cost function thinks it takes.
-    pub fn explain(&self, call: &Call, in_place: bool) -> Result<Explanation> {
+    pub fn explain(&mut self, call: &Call, in_place: bool) -> Result<Explanation> {
         self.core.explain(call, in_place)
     }
 

@@ -42,3 +42,16 @@ pub use ccl_core::{Collective, DataType, Error, ErrorKind, Rank, ReduceOp, Resul
 pub use communicator::Communicator;
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
+
+/// The names of all algorithms.
+pub fn algorithm_names() -> impl Iterator<Item = &'static str> {
+    ccl_core::algorithms::all().iter().map(|algorithm| algorithm.name())
+}
+
+/// Whether the algorithm of this name does a collective for so many ranks, in place or not.
+pub fn algorithm_does(name: &str, collective: Collective, ranks: u32, in_place: bool) -> bool {
+    ccl_core::algorithms::by_name(name).is_some_and(|algorithm| {
+        algorithm.parts(collective, ranks).is_some()
+            && (!in_place || algorithm.in_place_safe(collective, ranks))
+    })
+}

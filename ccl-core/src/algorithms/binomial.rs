@@ -1,9 +1,9 @@
 //! `binomial`: pieces go down, or come up, a binomial tree that hangs from the root.
 //!
 //! Counted from the root, rank v's parent is v without its lowest set bit, and its subtree is the ranks
-//! from v up to v plus that bit. So reductions combine neighbouring ranges in ascending order. log2 n messages
-//! deep; a broadcast uses the links of one rank log2 n times, so that it is for short buffers. Gather and
-//! scatter pass every block on one by one: they save connections, not messages.
+//! from v up to v plus that bit. So reductions combine neighbouring ranges in ascending order. log2 n
+//! messages deep; a broadcast uses the links of one rank log2 n times, so that it is for short buffers.
+//! Gather and scatter pass every block on one by one: they save connections, not messages.
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to, to_all};

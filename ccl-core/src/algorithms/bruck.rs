@@ -1,8 +1,9 @@
 //! `bruck`: blocks travel by powers of two, for all-gather and all-to-all on any number of ranks.
 //!
-//! All-gather is the [spread](super::spread) with the short hops first. In an all-to-all, a block whose
-//! destination is d ranks ahead makes a hop for each bit set in d, the short ones first. It needs links to log2 n peers instead of n - 1,
-//! and sends each block log2 n / 2 times on average: for many ranks, where connections are dear.
+//! All-gather is the `spread` with the short hops first. In an all-to-all, a block whose destination is d
+//! ranks ahead makes a hop for each bit set in d, the short ones first. It needs links to log2 n peers
+//! instead of n - 1, and sends each block log2 n / 2 times on average: for many ranks, where connections
+//! are dear.
 //!
 //! Blocks for d and for n - d are handled together: the one that comes in last lies, in place, where the
 //! other lay, which has been sent by then.

@@ -1,8 +1,8 @@
 //! `chain`: pieces travel along the ranks, from the root to the one before it or the other way.
 //!
 //! All links work at once on different tiles, so a long broadcast or reduction takes as long as one link
-//! needs for its bytes; a short one takes n - 1 messages in a row. Pieces of gather and scatter are passed on
-//! one by one as they come.
+//! needs for its bytes; a short one takes n - 1 messages in a row. Pieces of gather and scatter are
+//! passed on one by one as they come.
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to};

@@ -1,8 +1,9 @@
 //! Ranks as the corners of a hypercube, for any number of ranks.
 //!
-//! The largest power of two that is at most n gives the corners. Each of the remaining ranks is the *guest* of a corner:
-//! ranks 0 and 1 share corner 0, 2 and 3 corner 1, and so on while there are guests; from there on each rank is a corner. So
-//! the ranks of neighbouring corners are neighbours, and sums over subcubes are sums over ranges of ranks.
+//! The largest power of two that is at most n gives the corners. Each of the remaining ranks is the
+//! *guest* of a corner: ranks 0 and 1 share corner 0, 2 and 3 corner 1, and so on while there are guests;
+//! from there on each rank is a corner. So the ranks of neighbouring corners are neighbours, and sums
+//! over subcubes are sums over ranges of ranks.
 
 use super::moves::{from, one_lane, step, to, to_all};
 use super::spread::{First, Spread};

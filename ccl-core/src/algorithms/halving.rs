@@ -1,10 +1,10 @@
 //! `halving`: recursive halving, then recursive doubling, along the edges of a hypercube.
 //!
 //! In bytes as good as the ring, and logarithmic in depth. In the reduce-scatter, what a corner is not
-//! responsible for goes out by halves: everything whose lowest bit differs to the neighbour across that bit, and so
-//! on. Seen from one chunk this is a [spread](super::spread) tree run backwards, so a corner combines its own contribution, its
-//! guest's and all its children's in one move, in ascending order of ranks. The all-gather is the same tree forwards. Each
-//! chunk is combined once, so all ranks get the same bits.
+//! responsible for goes out by halves: everything whose lowest bit differs to the neighbour across that
+//! bit, and so on. Seen from one chunk this is a `spread` tree run backwards, so a corner combines its
+//! own contribution, its guest's and all its children's in one move, in ascending order of ranks. The
+//! all-gather is the same tree forwards. Each chunk is combined once, so all ranks get the same bits.
 
 use super::Algorithm;
 use super::cube::{Cube, Role};

@@ -4,22 +4,22 @@
 //! others, so that a thousand ranks in one process do not hold a million programs; [`plan`] writes all of
 //! them, for the verifier, the simulator and people.
 
-mod binomial;
-mod bruck;
-mod chain;
+pub mod binomial;
+pub mod bruck;
+pub mod chain;
 mod cube;
-mod halving;
+pub mod halving;
 mod moves;
-mod oneshot;
-mod pairwise;
-mod pat;
-mod recursive;
-mod ring;
+pub mod oneshot;
+pub mod pairwise;
+pub mod pat;
+pub mod recursive;
+pub mod ring;
 mod spread;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod twoshot;
+pub mod tree;
+pub mod twoshot;
 mod widen;
 
 use crate::plan::{Collective, Plan, Program, Rank, Spec};
@@ -49,13 +49,13 @@ pub trait Algorithm: Sync {
     /// What `rank` does. Only called with the parts that [`parts`](Algorithm::parts) gave.
     fn program(&self, spec: &Spec, rank: Rank) -> Program;
 
-    /// About how many messages are in the longest row in which each waits for the one before it, in one tile: for the
-    /// cost function, which cannot write a plan for a thousand ranks to find out. Only called where
-    /// [`parts`](Algorithm::parts) gave some.
+    /// About how many messages are in the longest row in which each waits for the one before it, in one
+    /// tile: for the cost function, which cannot write a plan for a thousand ranks to find out. Only
+    /// called where [`parts`](Algorithm::parts) gave some.
     fn depth(&self, collective: Collective, ranks: u32) -> u32;
 
-    /// Whether the buffers may lie on each other as [`Collective::in_place_output`] says. The verifier decides for
-    /// each plan; this is what is known beforehand.
+    /// Whether the buffers may lie on each other as [`Collective::in_place_output`] says. The verifier
+    /// decides for each plan; this is what is known beforehand.
     fn in_place_safe(&self, _collective: Collective, _ranks: u32) -> bool {
         true
     }

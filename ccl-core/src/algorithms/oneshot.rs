@@ -1,8 +1,8 @@
 //! `oneshot`: everybody sends to everybody who needs it, and each rank combines what came, in rank order.
 //!
 //! One message deep, and the fastest for short buffers. Reductions give the same bits on every rank as a
-//! serial loop over the ranks, at every size. What it costs is bandwidth: n - 1 blocks come in for each that is
-//! reduced.
+//! serial loop over the ranks, at every size. What it costs is bandwidth: n - 1 blocks come in for each
+//! that is reduced.
 
 use super::Algorithm;
 use super::moves::{after, alone, before, from, one_lane, step, to, to_all};

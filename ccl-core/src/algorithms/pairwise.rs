@@ -1,10 +1,11 @@
 //! `pairwise`: an all-to-all in n rounds, each a perfect matching of the ranks.
 //!
 //! In round s, ranks whose numbers add up to s (modulo n) swap blocks. So a rank talks to one peer at a
-//! time, which spares the network the incast of `oneshot`; and the block that comes in lies where the block that
-//! went to the same peer lay, so that it works in place. One lane holds all rounds: with a lane for each
-//! peer they would all run at once, and the matching would be lost. The block of the next round is sent before that of this
-//! round is waited for, which hides the latency of a round behind the other's bytes.
+//! time, which spares the network the incast of `oneshot`; and the block that comes in lies where the
+//! block that went to the same peer lay, so that it works in place. One lane holds all rounds: with a
+//! lane for each peer they would all run at once, and the matching would be lost. The block of the next
+//! round is sent before that of this round is waited for, which hides the latency of a round behind the
+//! other's bytes.
 
 use super::Algorithm;
 use super::moves::{from, one_lane, step, to};

@@ -1,8 +1,9 @@
 //! `pat`: parallel aggregated trees, for all-gather and reduce-scatter on any number of ranks.
 //!
-//! Every block goes from its owner to all along the [spread](super::spread) tree round the circle of ranks, the long
-//! hops first, so that most bytes travel between neighbours. All-gather and reduce-scatter are mirror images. A reduction combines its own
-//! contribution with those of all its children in one move, straight out of the links: no partial sums in memory.
+//! Every block goes from its owner to all along the `spread` tree round the circle of ranks, the long
+//! hops first, so that most bytes travel between neighbours. All-gather and reduce-scatter are mirror
+//! images. A reduction combines its own contribution with those of all its children in one move, straight
+//! out of the links: no partial sums in memory.
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to, to_all};
@@ -49,7 +50,8 @@ pub(super) fn all_gather(spec: &Spec, rank: Rank, first: First) -> Program {
     one_lane(moves)
 }
 
-/// The same, backwards: contributions travel forwards round the circle. The farthest come first in the sum, as in the ring.
+/// The same, backwards: contributions travel forwards round the circle. The farthest come first in the
+/// sum, as in the ring.
 fn reduce_scatter(spec: &Spec, rank: Rank) -> Program {
     let n = spec.ranks;
     let spread = Spread::new(n, 1, First::Far);

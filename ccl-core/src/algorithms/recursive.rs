@@ -2,7 +2,7 @@
 //!
 //! All-reduce: in each of log2 n steps, neighbours swap what they have so far and both combine it, the
 //! lower one's first: the same bits on every rank. Whole blocks travel each time, so it is for short
-//! ones. A guest (see [`cube`](super::cube)) hands its block to its corner before, and gets the result after.
+//! ones. A guest (see `cube`) hands its block to its corner before, and gets the result after.
 //! The all-gather doubles what everybody has in each step.
 
 use super::Algorithm;

@@ -1,8 +1,8 @@
 //! `ring`: pieces travel round the ranks, each step to the next one.
 //!
 //! Optimal in bytes and light on links (one neighbour each way), but n - 1 messages deep (2(n - 1) for
-//! all-reduce). Each part is combined once, starting at the rank after its owner and ending at its owner, so
-//! all ranks get the same bits.
+//! all-reduce). Each part is combined once, starting at the rank after its owner and ending at its owner,
+//! so all ranks get the same bits.
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to};

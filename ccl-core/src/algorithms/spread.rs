@@ -1,14 +1,16 @@
-//! How a block reaches everybody in a logarithmic number of hops, and in which order a rank handles its blocks.
+//! How a block reaches everybody in a logarithmic number of hops, and in which order a rank handles its
+//! blocks.
 //!
-//! Number the ranks by their *distance* x from a block's owner (x = 0). Each hop adds a power of two to the distance, so
-//! the way to x has a hop for each bit set in x: a binomial tree. All blocks use the same tree, each from
-//! its own owner, and every rank stands at every distance once. Backwards, the same trees
-//! reduce: all contributions meet at the owner.
+//! Number the ranks by their *distance* x from a block's owner (x = 0). Each hop adds a power of two to
+//! the distance, so the way to x has a hop for each bit set in x: a binomial tree. All blocks use the
+//! same tree, each from its own owner, and every rank stands at every distance once. Backwards, the same
+//! trees reduce: all contributions meet at the owner.
 //!
-//! A rank has one lane for all of it, and handles the distances in one order that all ranks share. If it went tree
-//! level by tree level, n/2 pieces would wait in a link; if it went along the distances, each move would wait for the one
-//! before it. So it goes through windows of [`WINDOW`] distances, level by level inside: a link never
-//! holds more than half a window, and the latency is paid once per window and level.
+//! A rank has one lane for all of it, and handles the distances in one order that all ranks share. If it
+//! went tree level by tree level, n/2 pieces would wait in a link; if it went along the distances, each
+//! move would wait for the one before it. So it goes through windows of [`WINDOW`] distances, level by
+//! level inside: a link never holds more than half a window, and the latency is paid once per window and
+//! level.
 
 /// Pieces handled together. Half of them may lie in one link, which hides its latency and asks for no
 /// more than half of the usual 8 credits.

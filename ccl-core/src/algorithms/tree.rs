@@ -1,17 +1,17 @@
 //! `tree`: two binary trees, each for one half of the block.
 //!
 //! A rank that is an inner node of one tree is a leaf of the other, so the two together keep every rank's
-//! links as busy as a ring does, with 2 log2 n messages in a row instead of 2(n - 1). The root stands above both. The way
-//! up and the way down are lanes of their own: a rank sends tile 1 up before tile 0 has come down. Each
-//! half is combined once, at the root, so all ranks get the same bits.
+//! links as busy as a ring does, with 2 log2 n messages in a row instead of 2(n - 1). The root stands
+//! above both. The way up and the way down are lanes of their own: a rank sends tile 1 up before tile 0
+//! has come down. Each half is combined once, at the root, so all ranks get the same bits.
 //!
 //! # The trees
 //!
 //! The other ranks stand at positions 1 … n-1, counted from the root. In the first tree a position's
-//! height is the number of its trailing zeros, as in a ruler: odd ones are leaves, 2 is between 1 and 3, 4
-//! between 2 and 6. Where the middle of the upper half does not exist (n is no power of two), what exists of that half
-//! hangs from its nearest ancestor. The second tree is the same one with the positions mirrored (odd n) or shifted by
-//! one (even n), which turns odd ones into even ones.
+//! height is the number of its trailing zeros, as in a ruler: odd ones are leaves, 2 is between 1 and 3,
+//! 4 between 2 and 6. Where the middle of the upper half does not exist (n is no power of two), what
+//! exists of that half hangs from its nearest ancestor. The second tree is the same one with the
+//! positions mirrored (odd n) or shifted by one (even n), which turns odd ones into even ones.
 
 use super::Algorithm;
 use super::moves::{alone, from_on, step, to_all_on};
@@ -36,7 +36,8 @@ impl Algorithm for Tree {
     }
 
     fn depth(&self, collective: Collective, ranks: u32) -> u32 {
-        // The top of the trees has the largest power of two below n for its position, and hangs from the root.
+        // The top of the trees has the largest power of two below n for its position, and hangs from the
+        // root.
         let height = if ranks > 1 { (ranks - 1).ilog2() + 1 } else { 0 };
         if collective == Collective::AllReduce { 2 * height } else { height }
     }
@@ -97,7 +98,7 @@ impl Node {
             return Node { parent: None, below: None, above: Some(rank_at(top)) };
         }
         let low = position & position.wrapping_neg();
-        let across = position - low | low << 1;
+        let across = (position - low) | (low << 1);
         let parent = if across < n { across } else { position - low };
         // Halves of `low`: how far the child may be on either side.
         let halves = std::iter::successors(Some(low / 2), |half| Some(half / 2)).take_while(|half| *half > 0);
@@ -110,7 +111,8 @@ impl Node {
     }
 }
 
-/// Maps the positions 1 … n-1 onto themselves, odd ones to even ones (but for one, when n is even); 0 stays.
+/// Maps the positions 1 … n-1 onto themselves, odd ones to even ones (but for one, when n is even); 0
+/// stays.
 fn swap_parity(n: u32, position: u32, back: bool) -> u32 {
     match position {
         0 => 0,

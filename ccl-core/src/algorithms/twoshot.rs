@@ -1,8 +1,8 @@
 //! `twoshot`: a direct reduce-scatter, then a direct all-gather.
 //!
 //! Rank r gathers everybody's part r, combines it in rank order and sends the result to all. Two messages
-//! deep, every byte crosses a link twice at most, which is optimal; 2(n - 1) messages per rank. As each part
-//! is combined once, in rank order, the result has the bits of a serial loop on every rank.
+//! deep, every byte crosses a link twice at most, which is optimal; 2(n - 1) messages per rank. As each
+//! part is combined once, in rank order, the result has the bits of a serial loop on every rank.
 
 use super::Algorithm;
 use super::moves::{after, alone, before, from, one_lane, step, to, to_all};

@@ -2,8 +2,8 @@
 
 use crate::plan::{Lane, Move, Plan, Program, Sink, Source, Spec};
 
-/// Lays `program`, written for `spec`, `copies` times side by side: every part is cut into as many, and each
-/// copy has lanes and channels of its own. So any algorithm is spread over rails or threads.
+/// Lays `program`, written for `spec`, `copies` times side by side: every part is cut into as many, and
+/// each copy has lanes and channels of its own. So any algorithm is spread over rails or threads.
 ///
 /// Returns the program and the spec that it is for. All ranks must use the same number of copies.
 ///

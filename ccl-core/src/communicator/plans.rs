@@ -1,6 +1,7 @@
 //! Plans that a communicator has made, bound to its links; calls that it has prepared.
 
 use super::Call;
+use crate::cost::Candidates;
 use crate::engine::{Layout, Schedule};
 use crate::plan::{Collective, Rank};
 use crate::simd::Reducer;
@@ -27,6 +28,8 @@ pub(super) struct Prepared {
 /// The cache. A job makes the same few calls over and over; the last one is found by one comparison.
 #[derive(Default)]
 pub(super) struct Plans {
+    /// Profiles of the algorithms for a collective and root.
+    pub(super) candidates: HashMap<(Collective, Rank), Candidates>,
     pub(super) schedules: Vec<Schedule>,
     by_plan: HashMap<PlanKey, usize>,
     pub(super) prepared: Vec<Prepared>,

@@ -4,13 +4,14 @@ use super::plans::{PlanKey, Prepared};
 use super::{Call, Communicator, fingerprint};
 use crate::algorithms::{self, Algorithm};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
-use crate::cost::{self, Choice};
+use crate::cost::{Candidates, Choice};
 use crate::engine::{Layout, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
 use crate::verify::{self, Limits};
 use std::collections::HashSet;
+use std::collections::hash_map::Entry;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -44,7 +45,7 @@ impl Communicator {
     }
 
     /// How a call would be done. Makes no connection.
-    pub fn explain(&self, call: &Call, in_place: bool) -> Result<Explanation> {
+    pub fn explain(&mut self, call: &Call, in_place: bool) -> Result<Explanation> {
         let choice = self.choose(call, in_place)?;
         let layout = self.layout(call, &choice)?;
         Ok(Explanation {
@@ -68,7 +69,7 @@ impl Communicator {
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
     }
 
-    fn choose(&self, call: &Call, in_place: bool) -> Result<Choice> {
+    fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
         let Call { collective, count, dtype, root, .. } = *call;
         if root >= self.ranks {
             return Err(Error::invalid(
@@ -83,7 +84,11 @@ impl Communicator {
             Error::invalid(format!("{count} elements of type {dtype}"), "fewer than 2^63 bytes")
         })?;
         let only = self.only(collective)?;
-        let mut choice = cost::choose(&self.model, collective, self.ranks, root, bytes, in_place, only)?;
+        let candidates = match self.plans.candidates.entry((collective, root)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Candidates::new(collective, self.ranks, root)?),
+        };
+        let mut choice = candidates.choose(&self.model, bytes, in_place, only)?;
         if let Some(tile_bytes) = self.config.tile_bytes {
             choice.tile_bytes = tile_bytes.clamp(dtype.size(), self.model.slot_bytes);
         }

@@ -30,13 +30,8 @@ impl Plan {
     /// The plan as a standalone SVG. A move stands below all that it waits for.
     pub fn to_svg(&self) -> String {
         let picture = Picture::of(self);
-        let columns = picture.columns.len().max(1);
-        let longest = picture.boxes.iter().map(|b| b.text.len()).chain([18]).max().unwrap_or(18);
-        let box_width = longest * GLYPH + 12;
-        let column_width = box_width + 2 * GUTTER;
         let rows = picture.boxes.iter().map(|b| b.row + 1).max().unwrap_or(0);
-        let (width, height) = (columns * column_width, HEAD + rows * ROW + 10);
-        let left = |column: usize| column * column_width + GUTTER;
+        let (width, height) = (picture.width(), HEAD + rows * ROW + 10);
         let top = |row: usize| HEAD + row * ROW;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -47,8 +42,17 @@ impl Plan {
              <text x=\"{GUTTER}\" y=\"18\" font-weight=\"bold\">{}</text>\n",
             xml_text(&picture.title)
         );
-        for (number, column) in picture.columns.iter().enumerate() {
-            let middle = left(number) + box_width / 2;
+        for column in &picture.columns {
+            // Every other rank has a shade, so that the lanes of one rank are seen together.
+            if column.rank % 2 == 1 {
+                let (x, wide) = (column.left - GUTTER, column.width + 2 * GUTTER);
+                let _ = writeln!(
+                    svg,
+                    "<rect x=\"{x}\" y=\"26\" width=\"{wide}\" height=\"{}\" fill=\"#f4f4f0\"/>",
+                    height - 26
+                );
+            }
+            let middle = column.left + column.width / 2;
             let last = column.boxes.clone().last().map_or(HEAD, |b| top(picture.boxes[b].row));
             let _ = write!(
                 svg,
@@ -58,21 +62,25 @@ impl Plan {
             );
         }
         for b in &picture.boxes {
-            let (x, y) = (left(b.column), top(b.row));
+            let (Column { left, width, .. }, y) = (&picture.columns[b.column], top(b.row));
             let _ = write!(
                 svg,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"{box_width}\" height=\"{BOX}\" rx=\"3\" fill=\"#f2f6fb\" \
+                "<rect x=\"{left}\" y=\"{y}\" width=\"{width}\" height=\"{BOX}\" rx=\"3\" fill=\"#e8f0fa\" \
                  stroke=\"#7a8aa0\"/>\n<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                x + box_width / 2,
+                left + width / 2,
                 y + 15,
                 xml_text(&b.text)
             );
         }
         for &(from, to) in &picture.arrows {
             let (from, to) = (&picture.boxes[from], &picture.boxes[to]);
+            let edges = |b: &MoveBox| {
+                let column = &picture.columns[b.column];
+                (column.left, column.left + column.width)
+            };
             let rightwards = from.column < to.column;
-            let x1 = left(from.column) + if rightwards { box_width } else { 0 };
-            let x2 = left(to.column) + if rightwards { 0 } else { box_width };
+            let (x1, x2) =
+                if rightwards { (edges(from).1, edges(to).0) } else { (edges(from).0, edges(to).1) };
             let (y1, y2) = (top(from.row) + BOX - 4, top(to.row) + 6);
             let _ = writeln!(
                 svg,
@@ -87,7 +95,7 @@ impl Plan {
 
 // Pixels: the width of a character, the space beside a box, the titles, a row, a box.
 const GLYPH: usize = 7;
-const GUTTER: usize = 22;
+const GUTTER: usize = 16;
 const HEAD: usize = 52;
 const ROW: usize = 44;
 const BOX: usize = 22;
@@ -101,7 +109,10 @@ struct Picture {
 }
 
 struct Column {
+    rank: usize,
     title: String,
+    left: usize,
+    width: usize,
     boxes: std::ops::Range<usize>,
 }
 
@@ -114,7 +125,7 @@ struct MoveBox {
 impl Picture {
     fn of(plan: &Plan) -> Picture {
         let title = format!("{} by {}, {} ranks", plan.spec.collective, plan.algorithm, plan.spec.ranks);
-        let (mut columns, mut boxes) = (Vec::new(), Vec::new());
+        let (mut columns, mut boxes) = (Vec::new(), Vec::<MoveBox>::new());
         let mut ends = HashMap::<(Rank, Rank, u16), (Vec<usize>, Vec<usize>)>::new();
         for (rank, program) in plan.programs.iter().enumerate() {
             for (number, lane) in program.lanes.iter().enumerate() {
@@ -135,7 +146,10 @@ impl Picture {
                     boxes.push(MoveBox { column: columns.len(), row: 0, text: m.to_string() });
                 }
                 let title = format!("rank {rank}, lane {number}");
-                columns.push(Column { title, boxes: first..boxes.len() });
+                let longest = boxes[first..].iter().map(|b| b.text.len()).chain([title.len()]).max();
+                let width = longest.unwrap_or(0) * GLYPH + 12;
+                let left = columns.last().map_or(0, |c: &Column| c.left + c.width + GUTTER) + GUTTER;
+                columns.push(Column { rank, title, left, width, boxes: first..boxes.len() });
             }
         }
         // The k-th send of a link feeds its k-th receive; what is left over has no arrow.
@@ -145,6 +159,11 @@ impl Picture {
         let mut picture = Picture { title, columns, boxes, arrows };
         picture.place_rows();
         picture
+    }
+
+    fn width(&self) -> usize {
+        let title = 2 * GUTTER + self.title.len() * (GLYPH + 1);
+        self.columns.last().map_or(title, |c| title.max(c.left + c.width + GUTTER))
     }
 
     /// Puts every move below the one before it in its lane and below the senders of what it reads. Moves on

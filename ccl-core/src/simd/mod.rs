@@ -23,6 +23,10 @@ mod piece;
 mod reducer;
 mod scalar;
 mod slab;
+#[cfg(test)]
+mod twin;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod wide;
 
 pub use level::Level;
 pub use piece::{Buffers, Piece, PieceMut};

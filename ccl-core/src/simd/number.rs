@@ -8,11 +8,43 @@ pub(super) trait Number: Copy + 'static {
     /// The type in which it is combined.
     type Value: Value;
 
+    /// Whether sums and products are best made in registers, a block at a time; see [`super::wide`].
+    const BLOCKS: bool = false;
+
     /// Exactly the element's value.
     fn widen(self) -> Self::Value;
 
     /// The nearest element, ties to even.
     fn narrow(value: Self::Value) -> Self;
+
+    /// Widens `W` elements.
+    ///
+    /// # Safety
+    /// There are `W` elements at `from`, aligned or not.
+    #[inline(always)]
+    unsafe fn load<const W: usize>(from: *const Self) -> [Self::Value; W] {
+        // SAFETY: the caller's promise.
+        let elements = unsafe { from.cast::<[Self; W]>().read_unaligned() };
+        let mut values = [elements[0].widen(); W];
+        for i in 1..W {
+            values[i] = elements[i].widen();
+        }
+        values
+    }
+
+    /// Narrows `W` values.
+    ///
+    /// # Safety
+    /// There is room for `W` elements at `into`, aligned or not.
+    #[inline(always)]
+    unsafe fn store<const W: usize>(into: *mut Self, values: &[Self::Value; W]) {
+        let mut elements = [Self::narrow(values[0]); W];
+        for i in 1..W {
+            elements[i] = Self::narrow(values[i]);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { into.cast::<[Self; W]>().write_unaligned(elements) }
+    }
 }
 
 /// What operators work on.
@@ -26,6 +58,9 @@ pub(super) trait Value: Copy + 'static {
 
 /// A reduction operator.
 pub(super) trait Op: 'static {
+    /// Whether it is one instruction on any type.
+    const PLAIN: bool;
+
     fn combine<V: Value>(a: V, b: V) -> V;
 }
 
@@ -35,6 +70,7 @@ pub(super) struct Min;
 pub(super) struct Max;
 
 impl Op for Sum {
+    const PLAIN: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.add(b)
@@ -42,6 +78,7 @@ impl Op for Sum {
 }
 
 impl Op for Prod {
+    const PLAIN: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.multiply(b)
@@ -49,6 +86,7 @@ impl Op for Prod {
 }
 
 impl Op for Min {
+    const PLAIN: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.least(b)
@@ -56,6 +94,7 @@ impl Op for Min {
 }
 
 impl Op for Max {
+    const PLAIN: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.most(b)
@@ -66,6 +105,7 @@ macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
+            const BLOCKS: bool = size_of::<$t>() >= 4;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -107,6 +147,7 @@ macro_rules! float {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
+            const BLOCKS: bool = size_of::<$t>() >= 4;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -155,6 +196,12 @@ float!(f32, f64);
 #[repr(transparent)]
 pub(super) struct Half(pub(super) u16);
 
+/// IEEE half precision on a CPU with F16C, whose conversions take many at a time.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct HalfF16c(Half);
+
 /// bfloat16.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -179,6 +226,55 @@ impl Number for Half {
     #[inline(always)]
     fn narrow(value: f32) -> Half {
         Half(HALF.encode(value) as u16)
+    }
+}
+
+/// Only for kernels that are compiled with F16C.
+#[cfg(target_arch = "x86_64")]
+impl Number for HalfF16c {
+    type Value = f32;
+    const BLOCKS: bool = true;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.0.widen()
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> HalfF16c {
+        HalfF16c(Half::narrow(value))
+    }
+    #[inline(always)]
+    unsafe fn load<const W: usize>(from: *const HalfF16c) -> [f32; W] {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+        let mut values = [0.0; W];
+        if !W.is_multiple_of(8) {
+            // SAFETY: the caller's promise.
+            return unsafe { from.cast::<[HalfF16c; W]>().read_unaligned() }.map(HalfF16c::widen);
+        }
+        for (i, eight) in values.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // SAFETY: eight elements lie there, and the kernels that use this type are compiled with F16C.
+            unsafe {
+                let codes = _mm_loadu_si128(from.add(8 * i).cast());
+                _mm256_storeu_ps(eight.as_mut_ptr(), _mm256_cvtph_ps(codes));
+            }
+        }
+        values
+    }
+    #[inline(always)]
+    unsafe fn store<const W: usize>(into: *mut HalfF16c, values: &[f32; W]) {
+        use std::arch::x86_64::{
+            _MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps,
+        };
+        if !W.is_multiple_of(8) {
+            // SAFETY: the caller's promise.
+            return unsafe { into.cast::<[HalfF16c; W]>().write_unaligned(values.map(HalfF16c::narrow)) };
+        }
+        for (i, eight) in values.as_chunks::<8>().0.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe {
+                let codes = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(eight.as_ptr()));
+                _mm_storeu_si128(into.add(8 * i).cast(), codes);
+            }
+        }
     }
 }
 
@@ -208,6 +304,7 @@ impl Number for E5m2 {
 
 impl Number for Brain {
     type Value = f32;
+    const BLOCKS: bool = true;
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits((self.0 as u32) << 16)

@@ -1,8 +1,10 @@
 //! A data type with an operator, bound to a kernel.
 
 use super::copy::copy;
+#[cfg(target_arch = "x86_64")]
+use super::number::HalfF16c;
 use super::number::{Brain, E4m3, E5m2, Half, Max, Min, Op, Prod, Sum};
-use super::{Level, Piece, PieceMut, scalar};
+use super::{Level, Piece, PieceMut};
 use crate::element::{DataType, ReduceOp};
 use crate::error::{Error, Result};
 
@@ -31,7 +33,8 @@ pub(super) struct Job<'a> {
     pub(super) sources: &'a [Source],
     pub(super) sinks: &'a [PieceMut],
     pub(super) bytes: usize,
-    pub(super) factor: f64,
+    /// What scaled sources are multiplied by.
+    pub(super) factor: Option<f64>,
 }
 
 /// # Safety
@@ -88,7 +91,7 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
-        let job = Job { sources, sinks, bytes, factor: self.factor.unwrap_or(1.0) };
+        let job = Job { sources, sinks, bytes, factor: self.factor };
         // SAFETY: lengths were checked here, the CPU when the kernel was chosen.
         unsafe { (self.kernel)(&job) }
     }
@@ -149,21 +152,39 @@ fn same_for_signed<O: Op>(level: Level, dtype: DataType) -> Kernel {
     }
 }
 
+/// The kernel for each type, with the values that fill a block of 64 bytes.
+macro_rules! by_type {
+    ($dtype:expr, $kernel:path, $half:ty, $op:ty) => {{
+        use $kernel as kernel;
+        match $dtype {
+            DataType::I8 => kernel::<i8, $op, 64>,
+            DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I16 => kernel::<i16, $op, 32>,
+            DataType::U16 => kernel::<u16, $op, 32>,
+            DataType::I32 => kernel::<i32, $op, 16>,
+            DataType::U32 => kernel::<u32, $op, 16>,
+            DataType::I64 => kernel::<i64, $op, 8>,
+            DataType::U64 => kernel::<u64, $op, 8>,
+            DataType::F16 => kernel::<$half, $op, 16>,
+            DataType::BF16 => kernel::<Brain, $op, 16>,
+            DataType::F32 => kernel::<f32, $op, 16>,
+            DataType::F64 => kernel::<f64, $op, 8>,
+            DataType::F8E4M3 => kernel::<E4m3, $op, 16>,
+            DataType::F8E5M2 => kernel::<E5m2, $op, 16>,
+        }
+    }};
+}
+
 fn any<O: Op>(level: Level, dtype: DataType) -> Kernel {
-    match (level, dtype) {
-        (Level::Scalar, DataType::I8) => scalar::reduce::<i8, O>,
-        (Level::Scalar, DataType::U8) => scalar::reduce::<u8, O>,
-        (Level::Scalar, DataType::I16) => scalar::reduce::<i16, O>,
-        (Level::Scalar, DataType::U16) => scalar::reduce::<u16, O>,
-        (Level::Scalar, DataType::I32) => scalar::reduce::<i32, O>,
-        (Level::Scalar, DataType::U32) => scalar::reduce::<u32, O>,
-        (Level::Scalar, DataType::I64) => scalar::reduce::<i64, O>,
-        (Level::Scalar, DataType::U64) => scalar::reduce::<u64, O>,
-        (Level::Scalar, DataType::F16) => scalar::reduce::<Half, O>,
-        (Level::Scalar, DataType::BF16) => scalar::reduce::<Brain, O>,
-        (Level::Scalar, DataType::F32) => scalar::reduce::<f32, O>,
-        (Level::Scalar, DataType::F64) => scalar::reduce::<f64, O>,
-        (Level::Scalar, DataType::F8E4M3) => scalar::reduce::<E4m3, O>,
-        (Level::Scalar, DataType::F8E5M2) => scalar::reduce::<E5m2, O>,
+    match level {
+        Level::Scalar => by_type!(dtype, super::scalar::reduce, Half, O),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => by_type!(dtype, super::wide::neon, Half, O),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => by_type!(dtype, super::wide::avx2, HalfF16c, O),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => by_type!(dtype, super::wide::avx512, HalfF16c, O),
+        #[allow(unreachable_patterns)] // Levels of other processors, which are never available here.
+        _ => by_type!(dtype, super::scalar::reduce, Half, O),
     }
 }

@@ -5,10 +5,12 @@ use super::reducer::Job;
 
 /// Combines all sources of `job`, element by element, and writes every sink.
 ///
+/// `W` is for the other kernels: here a block is one element.
+///
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size.
-pub(super) unsafe fn reduce<N: Number, O: Op>(job: &Job<'_>) {
-    let factor = N::Value::from_f64(job.factor);
+pub(super) unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
+    let factor = job.factor.map(N::Value::from_f64);
     let elements = job.bytes / size_of::<N>();
     for i in 0..elements {
         // SAFETY: element `i` lies inside the pieces; all sources are read before a sink is written, so
@@ -17,7 +19,10 @@ pub(super) unsafe fn reduce<N: Number, O: Op>(job: &Job<'_>) {
             let mut sum: Option<N::Value> = None;
             for source in job.sources {
                 let value = source.piece.as_ptr().cast::<N>().add(i).read_unaligned().widen();
-                let value = if source.scaled { value.multiply(factor) } else { value };
+                let value = match factor {
+                    Some(factor) if source.scaled => value.multiply(factor),
+                    _ => value,
+                };
                 sum = Some(sum.map_or(value, |s| O::combine(s, value)));
             }
             if let Some(sum) = sum {

@@ -1,6 +1,324 @@
-//! To come.
+//! The reference twin: links between ranks of one process, behind one lock.
+//!
+//! It keeps the contract in the plainest way, for tests of the engine and as the measure of other transports.
+//! Every piece is a buffer of its own; it is simple, not fast.
 
-/// To come.
-pub struct LocalHub;
-/// To come.
-pub struct LocalTransport;
+use super::{
+    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Reach, ReceiverId, SenderId, Transport,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Rank;
+use crate::simd::{Buffers, PieceMut};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Pieces up to this length count as inline.
+const INLINE_BYTES: usize = 64;
+
+/// What the ranks share.
+#[derive(Clone, Debug)]
+pub struct LocalHub {
+    shared: Arc<Shared>,
+    slot_bytes: usize,
+    credits: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Pieces published and not yet released, oldest first.
+    links: HashMap<LinkKey, VecDeque<Message>>,
+    /// For each rank: how many pieces and credits have come to it.
+    events: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    bytes: Arc<[u8]>,
+    tag: u64,
+}
+
+impl LocalHub {
+    /// A hub for `ranks` ranks, with pieces of at most `slot_bytes` bytes and `credits` of them per link.
+    pub fn new(ranks: u32, slot_bytes: usize, credits: u32) -> LocalHub {
+        let state = State { links: HashMap::new(), events: vec![0; ranks as usize] };
+        let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+        LocalHub { shared: Arc::new(shared), slot_bytes, credits }
+    }
+
+    /// The transport of one rank. Panics where there is no such rank.
+    pub fn transport(&self, rank: Rank) -> LocalTransport {
+        assert!((rank as usize) < self.lock().events.len(), "no rank {rank} in this hub");
+        LocalTransport { rank, hub: self.clone(), senders: Vec::new(), receivers: Vec::new(), told: 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One rank's ends of links in a [`LocalHub`].
+#[derive(Debug)]
+pub struct LocalTransport {
+    rank: Rank,
+    hub: LocalHub,
+    senders: Vec<Sender>,
+    receivers: Vec<Receiver>,
+    /// Events of this rank that the last `park` knew of.
+    told: u64,
+}
+
+#[derive(Debug)]
+struct Sender {
+    links: Vec<LinkKey>,
+    counters: Vec<Counters>,
+    reserved: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    link: LinkKey,
+    counters: Counters,
+    held: bool,
+}
+
+impl Fabric for LocalTransport {
+    fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
+        if len > self.hub.slot_bytes {
+            let most = format!("at most {} bytes, the slots' size", self.hub.slot_bytes);
+            return Err(Error::invalid(format!("a piece of {len} bytes"), most));
+        }
+        let state = self.hub.lock();
+        let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
+        if sender.reserved.is_none() {
+            let full = |link: &LinkKey| state.links[link].len() >= self.hub.credits as usize;
+            if let Some(stalled) = sender.links.iter().position(full) {
+                sender.counters[stalled].stalls += 1;
+                return Ok(None);
+            }
+        }
+        let bytes = sender.reserved.get_or_insert_default();
+        bytes.resize(len, 0);
+        Ok(Some(Buffers::new(&[], bytes).output()))
+    }
+
+    fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
+        let mut state = self.hub.lock();
+        let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
+        let bytes: Arc<[u8]> = sender.reserved.take().ok_or_else(|| not_held("publish"))?.into();
+        for (link, counters) in sender.links.iter().zip(&mut sender.counters) {
+            counters.count(bytes.len());
+            state.queue(*link).push_back(Message { bytes: Arc::clone(&bytes), tag });
+            state.events[link.to as usize] += 1;
+        }
+        self.hub.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
+        let state = self.hub.lock();
+        let receiver = self.receivers.get_mut(from.0 as usize).ok_or_else(|| no_such_end(from.0))?;
+        let Some(message) = state.links[&receiver.link].front() else {
+            receiver.counters.stalls += 1;
+            return Ok(None);
+        };
+        receiver.held = true;
+        let piece = Buffers::new(&message.bytes, &mut []).input();
+        Ok(Some(Arrival { piece, tag: message.tag }))
+    }
+
+    fn release(&mut self, from: ReceiverId) -> Result<()> {
+        let mut state = self.hub.lock();
+        let receiver = self.receivers.get_mut(from.0 as usize).ok_or_else(|| no_such_end(from.0))?;
+        if !std::mem::take(&mut receiver.held) {
+            return Err(not_held("release"));
+        }
+        let message = state.queue(receiver.link).pop_front().ok_or_else(|| not_held("release"))?;
+        receiver.counters.count(message.bytes.len());
+        state.events[receiver.link.from as usize] += 1;
+        self.hub.shared.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl Transport for LocalTransport {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            slot_bytes: self.hub.slot_bytes,
+            credits: self.hub.credits,
+            inline_bytes: INLINE_BYTES.min(self.hub.slot_bytes),
+            shared_slots: true,
+            threads: true,
+            one_host: true,
+        }
+    }
+
+    fn address(&self) -> Vec<u8> {
+        (Arc::as_ptr(&self.hub.shared).addr() as u64).to_le_bytes().to_vec()
+    }
+
+    fn probe(&self, peer: Rank, address: &[u8]) -> std::result::Result<Reach, String> {
+        let ranks = self.hub.lock().events.len();
+        if peer == self.rank || peer as usize >= ranks {
+            return Err(format!("rank {peer} is not a peer of rank {} of {ranks}", self.rank));
+        }
+        if address != self.address() {
+            return Err("it belongs to another hub".to_string());
+        }
+        Ok(Reach { latency_ns: 1000.0, bandwidth: 5.0 })
+    }
+
+    fn connect(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
+        let ranks = self.hub.lock().events.len();
+        let mut words: Vec<(Rank, Vec<u8>)> = Vec::new();
+        for link in links {
+            let peer = if link.from == self.rank { link.to } else { link.from };
+            let ours = link.from == self.rank || link.to == self.rank;
+            if !ours || link.from == link.to || peer as usize >= ranks {
+                let what =
+                    format!("a link from rank {} to rank {} at rank {}", link.from, link.to, self.rank);
+                return Err(Error::invalid(what, "one end here and the other at a peer"));
+            }
+            if !self.is_open(link) && words.iter().all(|(p, _)| *p != peer) {
+                words.push((peer, self.address()));
+            }
+        }
+        if words.is_empty() {
+            return Ok(());
+        }
+        for ((peer, ours), theirs) in words.iter().zip(exchange.swap(&words)?) {
+            if *ours != theirs {
+                let what = "it belongs to another hub".to_string();
+                let peer = Some(*peer);
+                return Err(ErrorKind::Transport { transport: "local", peer, what, source: None }.into());
+            }
+        }
+        let mut new: Vec<_> = links.iter().copied().filter(|link| !self.is_open(link)).collect();
+        new.sort_unstable();
+        new.dedup();
+        for link in new {
+            self.hub.lock().links.entry(link).or_default();
+            if link.to == self.rank {
+                self.receivers.push(Receiver { link, counters: Counters::default(), held: false });
+            } else {
+                let counters = vec![Counters::default()];
+                self.senders.push(Sender { links: vec![link], counters, reserved: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId> {
+        let links: Vec<_> = peers.iter().map(|&to| LinkKey { from: self.rank, to, channel }).collect();
+        if peers.is_empty() || (1..peers.len()).any(|i| peers[..i].contains(&peers[i])) {
+            return Err(Error::invalid(format!("a sender to ranks {peers:?}"), "at least one, each once"));
+        }
+        if let Some(closed) = links.iter().find(|link| !self.is_open(link)) {
+            return Err(not_open(*closed));
+        }
+        let id = self.senders.iter().position(|sender| sender.links == links).unwrap_or_else(|| {
+            let counters = vec![Counters::default(); links.len()];
+            self.senders.push(Sender { links, counters, reserved: None });
+            self.senders.len() - 1
+        });
+        Ok(SenderId(id as u32))
+    }
+
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
+        let link = LinkKey { from: peer, to: self.rank, channel };
+        let id = self.receivers.iter().position(|receiver| receiver.link == link);
+        id.map(|id| ReceiverId(id as u32)).ok_or_else(|| not_open(link))
+    }
+
+    fn park(&mut self, limit: Duration) -> Result<()> {
+        let (rank, told) = (self.rank as usize, self.told);
+        let waiting = |state: &mut State| state.events[rank] == told;
+        let state = self.hub.lock();
+        let waited = self.hub.shared.changed.wait_timeout_while(state, limit, waiting);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.told = state.events[rank];
+        Ok(())
+    }
+
+    fn counters(&self) -> Vec<(LinkKey, Counters)> {
+        let mut all: Vec<(LinkKey, Counters)> = Vec::new();
+        let sent = self.senders.iter().flat_map(|s| s.links.iter().copied().zip(s.counters.iter().copied()));
+        for (link, more) in sent {
+            match all.iter_mut().find(|(known, _)| *known == link) {
+                Some((_, sum)) => sum.add(more),
+                None => all.push((link, more)),
+            }
+        }
+        all.extend(self.receivers.iter().map(|receiver| (receiver.link, receiver.counters)));
+        all
+    }
+}
+
+impl LocalTransport {
+    /// Whether this rank's end is open: each end is opened by its own rank.
+    fn is_open(&self, link: &LinkKey) -> bool {
+        if link.to == self.rank {
+            self.receivers.iter().any(|receiver| receiver.link == *link)
+        } else {
+            self.senders.iter().any(|sender| sender.links == [*link])
+        }
+    }
+}
+
+impl State {
+    /// The queue of a link, which its ends have opened.
+    fn queue(&mut self, link: LinkKey) -> &mut VecDeque<Message> {
+        self.links.entry(link).or_default()
+    }
+}
+
+impl Counters {
+    fn count(&mut self, len: usize) {
+        self.pieces += 1;
+        self.bytes += len as u64;
+        self.inline += u64::from(len <= INLINE_BYTES);
+    }
+
+    fn add(&mut self, more: Counters) {
+        self.pieces += more.pieces;
+        self.bytes += more.bytes;
+        self.inline += more.inline;
+        self.stalls += more.stalls;
+    }
+}
+
+fn no_such_end(id: u32) -> Error {
+    Error::invalid(format!("link end {id}"), "an id that `sender` or `receiver` gave")
+}
+
+fn not_held(call: &str) -> Error {
+    Error::invalid(format!("{call} with nothing to {call}"), "reserve before publish, peek before release")
+}
+
+fn not_open(link: LinkKey) -> Error {
+    let what =
+        format!("no open link from rank {} to rank {} on channel {}", link.from, link.to, link.channel);
+    Error::invalid(what, "connect it first")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transports(ranks: u32) -> Vec<LocalTransport> {
+        let hub = LocalHub::new(ranks, 4096, 4);
+        (0..ranks).map(|rank| hub.transport(rank)).collect()
+    }
+
+    crate::transport_conformance!(transports);
+}

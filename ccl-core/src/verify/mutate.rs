@@ -118,8 +118,8 @@ pub struct Mutant {
 pub enum Verdict {
     /// It was rejected.
     Rejected(Fault),
-    /// It was proved to do something else.
-    Changed,
+    /// It was proved, but not to do what the original does.
+    Changed(Proof),
     /// It was proved to do the same.
     Same,
 }
@@ -130,7 +130,7 @@ pub fn judge(original: &Proof, mutant: &Mutant) -> Verdict {
         Err(fault) => Verdict::Rejected(fault),
         Ok(proof) => {
             let says = |p: &Proof| (p.digest, p.order, p.in_place);
-            if says(&proof) == says(original) { Verdict::Same } else { Verdict::Changed }
+            if says(&proof) == says(original) { Verdict::Same } else { Verdict::Changed(proof) }
         }
     }
 }

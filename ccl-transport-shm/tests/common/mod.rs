@@ -1,5 +1,8 @@
 //! Swapping words between test processes: one abstract datagram socket per rank.
 
+// Each test binary uses its part of it.
+#![allow(dead_code, unreachable_pub)]
+
 use ccl_core::transport::Exchange;
 use ccl_core::{Rank, Result};
 use std::collections::{HashMap, VecDeque};

@@ -1,0 +1,160 @@
+//! Every kernel against the scalar twin, bit for bit.
+
+use super::{Level, Piece, PieceMut, Reducer, Source};
+use crate::cluster::Random;
+use crate::element::{DataType, ReduceOp};
+
+/// Bytes that make elements of all kinds: any bits, small numbers, zeros of both signs, subnormal numbers,
+/// infinities and NaN.
+fn element(dtype: DataType, random: &mut Random) -> Vec<u8> {
+    let bits = random.bits();
+    let size = dtype.size();
+    let special = [0u64, 1, 2, 3, 0x80, 0x8000, 0x8000_0000, 1 << 63, u64::MAX, u64::MAX >> 1];
+    let value = match bits >> 60 {
+        0 => *random.pick(&special),
+        1 => special[bits as usize % special.len()] << (64 - 8 * size),
+        2 => {
+            [0x7c00, 0xfc00, 0x7f80, 0xff80, 0x7e00, 0x7fc0][bits as usize % 6]
+                << (8 * size).saturating_sub(16)
+        }
+        3 => u64::from((bits as u32 as f32 / 1e6).to_bits()) >> 32u32.saturating_sub(8 * size as u32),
+        _ => bits,
+    };
+    value.to_le_bytes()[..size].to_vec()
+}
+
+/// Makes all NaN of 16 bits and more equal: their sign and payload are not specified.
+fn canonical(dtype: DataType, bytes: &[u8]) -> Vec<u8> {
+    let each = bytes.chunks(dtype.size()).map(|e| {
+        let bits = e.iter().rev().fold(0u64, |bits, b| bits << 8 | u64::from(*b));
+        let infinity = match dtype {
+            DataType::F16 => 0x7c00,
+            DataType::BF16 => 0x7f80,
+            DataType::F32 => 0x7f80_0000,
+            DataType::F64 => 0x7ff0_0000_0000_0000,
+            _ => return bits,
+        };
+        if bits & (infinity | (infinity - 1)) > infinity { infinity + 1 } else { bits }
+    });
+    each.flat_map(u64::to_le_bytes).collect()
+}
+
+/// A call of a kernel, with the memory of its sources and sinks.
+#[derive(Clone)]
+struct Case {
+    sources: Vec<Vec<u8>>,
+    scaled: Vec<bool>,
+    sinks: Vec<Vec<u8>>,
+    /// The source that is the first sink too.
+    in_place: Option<usize>,
+    /// Bytes before each piece: no alignment is promised.
+    skew: usize,
+    bytes: usize,
+}
+
+impl Case {
+    fn draw(dtype: DataType, random: &mut Random, sources: usize, sinks: usize, elements: usize) -> Case {
+        let skew = random.bits() as usize % 5;
+        let piece = |random: &mut Random| {
+            let elements = (0..elements).flat_map(|_| element(dtype, random));
+            [vec![0; skew], elements.collect(), vec![0xa5; 8]].concat()
+        };
+        Case {
+            sources: (0..sources).map(|_| piece(random)).collect(),
+            scaled: (0..sources).map(|_| random.bits().is_multiple_of(2)).collect(),
+            sinks: vec![vec![0xa5; skew + elements * dtype.size() + 8]; sinks],
+            in_place: random.bits().is_multiple_of(2).then(|| random.bits() as usize % sources),
+            skew,
+            bytes: elements * dtype.size(),
+        }
+    }
+
+    /// What the sinks hold afterwards, with what lies around them.
+    fn run(mut self, reducer: &Reducer) -> Vec<Vec<u8>> {
+        // SAFETY: vectors of this case, each as long as its piece with what lies around it, and apart.
+        unsafe {
+            let at = |v: &mut Vec<u8>| PieceMut::new(v.as_mut_ptr().add(self.skew), self.bytes);
+            let from: Vec<_> = self.sources.iter_mut().map(at).collect();
+            let mut into: Vec<_> = self.sinks.iter_mut().map(at).collect();
+            if let Some(same) = self.in_place {
+                into[0] = from[same];
+            }
+            let from = from.iter().map(PieceMut::as_piece).zip(&self.scaled);
+            let from: Vec<_> = from.map(|(piece, scaled)| Source { piece, scaled: *scaled }).collect();
+            reducer.apply(&from, &into);
+        }
+        if let Some(same) = self.in_place {
+            self.sinks[0] = self.sources.swap_remove(same);
+        }
+        for sink in &self.sinks {
+            assert!(sink[self.skew + self.bytes..].iter().all(|b| *b == 0xa5), "wrote past the end");
+        }
+        self.sinks.into_iter().map(|s| s[self.skew..self.skew + self.bytes].to_vec()).collect()
+    }
+}
+
+#[test]
+fn every_level_gives_the_bits_of_the_scalar_twin() {
+    let mut random = Random::new(7);
+    let levels = Level::ALL.into_iter().filter(|l| l.is_available() && *l != Level::Scalar);
+    for level in levels {
+        for dtype in DataType::ALL {
+            for op in ReduceOp::ALL {
+                let twin = Reducer::at(Level::Scalar, dtype, op, 3).expect("valid");
+                let fast = Reducer::at(level, dtype, op, 3).expect("available");
+                for sources in 1..=9 {
+                    for round in 0..12 {
+                        let elements = if round < 4 { round } else { random.bits() as usize % 300 };
+                        let case = Case::draw(dtype, &mut random, sources, 1 + round % 3, elements);
+                        let (ours, right) = (case.clone().run(&fast), case.run(&twin));
+                        for (ours, right) in ours.iter().zip(&right) {
+                            assert_eq!(
+                                canonical(dtype, ours),
+                                canonical(dtype, right),
+                                "{level} {dtype} {op}: {sources} sources, {elements} elements"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The twin itself, against arithmetic written out here.
+#[test]
+fn the_scalar_twin_does_what_is_written() {
+    let apply = |dtype, op, ranks, sources: &[&[u8]]| {
+        let reducer = Reducer::at(Level::Scalar, dtype, op, ranks).expect("valid");
+        let mut result = vec![0; sources[0].len()];
+        // SAFETY: slices and a vector of this test.
+        unsafe {
+            let from =
+                sources.iter().map(|s| Source { piece: Piece::new(s.as_ptr(), s.len()), scaled: true });
+            let into = PieceMut::new(result.as_mut_ptr(), result.len());
+            reducer.apply(&from.collect::<Vec<_>>(), &[into]);
+            reducer.finish(into);
+        }
+        result
+    };
+    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
+    // In single precision 2048 + 1 + 1 = 2050, which a half holds; rounded after each addition it were 2048.
+    let sum = apply(DataType::F16, ReduceOp::Sum, 3, &[&half(2048.0), &half(1.0), &half(1.0)]);
+    assert_eq!(sum, half(2050.0));
+    let mean = apply(DataType::F32, ReduceOp::Avg, 4, &[&8f32.to_le_bytes(), &4f32.to_le_bytes()]);
+    assert_eq!(mean, 3f32.to_le_bytes());
+    let mean = apply(DataType::F32, ReduceOp::Avg, 4, &[&8f32.to_le_bytes()]);
+    assert_eq!(mean, 2f32.to_le_bytes(), "one source is scaled too");
+    let mean = apply(DataType::I8, ReduceOp::Avg, 3, &[&[-7i8 as u8], &[0], &[0]]);
+    assert_eq!(mean, [-2i8 as u8], "integer means round towards zero");
+    let wrapped = apply(DataType::I8, ReduceOp::Sum, 2, &[&[127], &[1]]);
+    assert_eq!(wrapped, [128]);
+    let signs = apply(DataType::I16, ReduceOp::Min, 2, &[&(-1i16).to_le_bytes(), &1i16.to_le_bytes()]);
+    assert_eq!(signs, (-1i16).to_le_bytes());
+    let signs = apply(DataType::U16, ReduceOp::Min, 2, &[&u16::MAX.to_le_bytes(), &1u16.to_le_bytes()]);
+    assert_eq!(signs, 1u16.to_le_bytes());
+    for op in ReduceOp::ALL {
+        let nan = apply(DataType::F64, op, 2, &[&1f64.to_le_bytes(), &f64::NAN.to_le_bytes()]);
+        assert!(f64::from_le_bytes(nan.try_into().expect("eight bytes")).is_nan(), "{op} lost a NaN");
+    }
+}

@@ -1,0 +1,72 @@
+//! What the transport costs, as counts: one test, because it counts for the whole process.
+
+use ccl_core::transport::conformance::connect;
+use ccl_core::transport::{Fabric, LinkKey, Transport};
+use ccl_transport_shm::{ShmConfig, ShmTransport};
+use std::cell::Cell;
+
+#[allow(unsafe_code)]
+mod sys {
+    use std::alloc::{GlobalAlloc, Layout, System};
+
+    pub(super) struct Counting;
+
+    // SAFETY: everything is passed on to the system's allocator.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            super::ALLOCATIONS.with(|n| n.set(n.get() + 1));
+            // SAFETY: the caller's promise.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+            // SAFETY: the caller's promise.
+            unsafe { System.dealloc(at, layout) }
+        }
+    }
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static COUNTING: sys::Counting = sys::Counting;
+
+fn pair() -> Vec<ShmTransport> {
+    let mut pair: Vec<_> =
+        (0..2).map(|rank| ShmTransport::new(rank, 2, &ShmConfig::default()).unwrap()).collect();
+    connect(&mut pair, &[LinkKey { from: 0, to: 1, channel: 0 }]);
+    pair
+}
+
+fn resources() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mappings = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (descriptors, mappings.lines().filter(|line| line.contains("rdmaccl")).count())
+}
+
+#[test]
+fn the_data_path_allocates_nothing_and_drop_gives_all_back() {
+    let mut t = pair();
+    let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+    let before = ALLOCATIONS.with(Cell::get);
+    assert!(before > 0, "the counter counts");
+    for k in 0..1000u64 {
+        for len in [8, 65536] {
+            assert!(t[0].reserve(to, len).unwrap().is_some());
+            t[0].publish(to, k).unwrap();
+            assert_eq!(t[1].peek(from).unwrap().unwrap().tag, k);
+            t[1].release(from).unwrap();
+        }
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    drop(t);
+
+    let before = resources();
+    assert_eq!(before.1, 0, "a mapping is left");
+    for _ in 0..200 {
+        drop(pair());
+    }
+    assert_eq!(resources(), before);
+}
