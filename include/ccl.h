@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 // What a call came to. The numbers are NCCL's.
-typedef enum cclResult_t {
+typedef enum {
     // It is done.
     cclSuccess = 0,
     // Not used: the number of NCCL's CUDA errors.
@@ -31,7 +31,7 @@ typedef enum cclResult_t {
 } cclResult_t;
 
 // Types of elements. The numbers are NCCL's, where it has the type.
-typedef enum cclDataType_t {
+typedef enum {
     // Signed 8-bit integer.
     cclInt8 = 0,
     // Unsigned 8-bit integer.
@@ -63,7 +63,7 @@ typedef enum cclDataType_t {
 } cclDataType_t;
 
 // Operators of reductions. The numbers are NCCL's.
-typedef enum cclRedOp_t {
+typedef enum {
     // Sum.
     cclSum = 0,
     // Product.
@@ -83,13 +83,13 @@ typedef struct cclComm cclComm;
 typedef struct cclStream cclStream;
 
 // A communicator. NULL is none.
-typedef struct cclComm *cclComm_t;
+typedef cclComm *cclComm_t;
 
 // What a call is ordered on. NULL: the call returns when the result is there; this version takes no other.
-typedef struct cclStream *cclStream_t;
+typedef cclStream *cclStream_t;
 
 // What rank 0 creates and all ranks are given: where to meet, and a secret.
-typedef struct cclUniqueId {
+typedef struct {
     // Opaque; copy it as a whole.
     char internal[128];
 } cclUniqueId;
@@ -101,130 +101,130 @@ extern "C" {
 // Reduces `count` elements of every rank's `sendbuff`; every rank gets the result in `recvbuff`.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclAllReduce(const void *sendbuff,
-                              void *recvbuff,
-                              size_t count,
-                              cclDataType_t datatype,
-                              cclRedOp_t op,
-                              cclComm_t comm,
-                              cclStream_t stream);
+cclResult_t cclAllReduce(const void *sendbuff,
+                         void *recvbuff,
+                         size_t count,
+                         cclDataType_t datatype,
+                         cclRedOp_t op,
+                         cclComm_t comm,
+                         cclStream_t stream);
 
 // Reduces `count` elements of every rank's `sendbuff` into the root's `recvbuff`.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclReduce(const void *sendbuff,
-                           void *recvbuff,
-                           size_t count,
-                           cclDataType_t datatype,
-                           cclRedOp_t op,
-                           int root,
-                           cclComm_t comm,
-                           cclStream_t stream);
+cclResult_t cclReduce(const void *sendbuff,
+                      void *recvbuff,
+                      size_t count,
+                      cclDataType_t datatype,
+                      cclRedOp_t op,
+                      int root,
+                      cclComm_t comm,
+                      cclStream_t stream);
 
 // Copies `count` elements of the root's `sendbuff` to every rank's `recvbuff`.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclBroadcast(const void *sendbuff,
-                              void *recvbuff,
-                              size_t count,
-                              cclDataType_t datatype,
-                              int root,
-                              cclComm_t comm,
-                              cclStream_t stream);
+cclResult_t cclBroadcast(const void *sendbuff,
+                         void *recvbuff,
+                         size_t count,
+                         cclDataType_t datatype,
+                         int root,
+                         cclComm_t comm,
+                         cclStream_t stream);
 
 // Gathers `sendcount` elements of every rank, one after another by rank, in every rank's `recvbuff`.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclAllGather(const void *sendbuff,
-                              void *recvbuff,
-                              size_t sendcount,
-                              cclDataType_t datatype,
-                              cclComm_t comm,
-                              cclStream_t stream);
+cclResult_t cclAllGather(const void *sendbuff,
+                         void *recvbuff,
+                         size_t sendcount,
+                         cclDataType_t datatype,
+                         cclComm_t comm,
+                         cclStream_t stream);
 
 // Reduces `recvcount` elements per rank; rank i gets block i of the result.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclReduceScatter(const void *sendbuff,
-                                  void *recvbuff,
-                                  size_t recvcount,
-                                  cclDataType_t datatype,
-                                  cclRedOp_t op,
-                                  cclComm_t comm,
-                                  cclStream_t stream);
+cclResult_t cclReduceScatter(const void *sendbuff,
+                             void *recvbuff,
+                             size_t recvcount,
+                             cclDataType_t datatype,
+                             cclRedOp_t op,
+                             cclComm_t comm,
+                             cclStream_t stream);
 
 // Sends block j of `count` elements to rank j, whose block i comes from rank i.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclAlltoAll(const void *sendbuff,
-                             void *recvbuff,
-                             size_t count,
-                             cclDataType_t datatype,
-                             cclComm_t comm,
-                             cclStream_t stream);
+cclResult_t cclAlltoAll(const void *sendbuff,
+                        void *recvbuff,
+                        size_t count,
+                        cclDataType_t datatype,
+                        cclComm_t comm,
+                        cclStream_t stream);
 
 // Gathers `count` elements of every rank in the root's `recvbuff`.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclGather(const void *sendbuff,
-                           void *recvbuff,
-                           size_t count,
-                           cclDataType_t datatype,
-                           int root,
-                           cclComm_t comm,
-                           cclStream_t stream);
+cclResult_t cclGather(const void *sendbuff,
+                      void *recvbuff,
+                      size_t count,
+                      cclDataType_t datatype,
+                      int root,
+                      cclComm_t comm,
+                      cclStream_t stream);
 
 // Sends block i of `count` elements of the root's `sendbuff` to rank i.
 //
 // The buffers are as long as the count says.
-enum cclResult_t cclScatter(const void *sendbuff,
-                            void *recvbuff,
-                            size_t count,
-                            cclDataType_t datatype,
-                            int root,
-                            cclComm_t comm,
-                            cclStream_t stream);
+cclResult_t cclScatter(const void *sendbuff,
+                       void *recvbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int root,
+                       cclComm_t comm,
+                       cclStream_t stream);
 
 // Returns when all ranks have called it (not in NCCL).
-enum cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
+cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
 
 // The version of the library: major * 10000 + minor * 100 + patch.
 //
 // `version` is NULL or writable.
-enum cclResult_t cclGetVersion(int *version);
+cclResult_t cclGetVersion(int *version);
 
 // Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
 // absent.
 //
 // `comm` is NULL or writable.
-enum cclResult_t cclCommInitRank(cclComm_t *comm,
-                                 int nranks,
-                                 struct cclUniqueId commId,
-                                 int rank);
+cclResult_t cclCommInitRank(cclComm_t *comm,
+                            int nranks,
+                            cclUniqueId commId,
+                            int rank);
 
 // Leaves in order and frees the communicator. All ranks must do it; a process that just ends is dead
 // in the eyes of the others.
-enum cclResult_t cclCommDestroy(cclComm_t comm);
+cclResult_t cclCommDestroy(cclComm_t comm);
 
 // How many ranks the communicator has.
 //
 // `count` is NULL or writable.
-enum cclResult_t cclCommCount(cclComm_t comm, int *count);
+cclResult_t cclCommCount(cclComm_t comm, int *count);
 
 // This rank's number.
 //
 // `rank` is NULL or writable.
-enum cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
+cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 
 // Allocates zeroed host memory that is good for collectives: aligned to 2 MiB and backed by huge pages
 // where the system has them. Free it with `cclMemFree`.
 //
 // `ptr` is NULL or writable.
-enum cclResult_t cclMemAlloc(void **ptr,
-                             size_t size);
+cclResult_t cclMemAlloc(void **ptr,
+                        size_t size);
 
 // Frees what `cclMemAlloc` gave. NULL is nothing to free.
-enum cclResult_t cclMemFree(void *ptr);
+cclResult_t cclMemFree(void *ptr);
 
 // A few words for a result code. The text lives for ever.
 const char *cclGetErrorString(cclResult_t result);
@@ -237,7 +237,7 @@ const char *cclGetLastError(cclComm_t comm);
 // Creates an id. The process that calls it is where the ranks meet, so it must live until all have joined.
 //
 // `uniqueId` is NULL or writable.
-enum cclResult_t cclGetUniqueId(struct cclUniqueId *uniqueId);
+cclResult_t cclGetUniqueId(cclUniqueId *uniqueId);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -142,9 +142,11 @@ fn ends_word(rest: &str) -> bool {
     !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// `tests.rs`, `loom_tests.rs`: modules that are compiled for tests only.
+/// `tests.rs`, `loom_tests.rs`, `conformance.rs`: modules that are compiled for tests only.
 fn is_test(file: &Path) -> bool {
-    file.file_stem().is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
+    file.file_stem().is_some_and(|stem| {
+        stem == "tests" || stem == "conformance" || stem.to_string_lossy().ends_with("_tests")
+    })
 }
 
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
