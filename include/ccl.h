@@ -224,6 +224,8 @@ cclResult_t cclMemAlloc(void **ptr,
                         size_t size);
 
 // Frees what `cclMemAlloc` gave. NULL is nothing to free.
+//
+// Nobody uses the memory any more.
 cclResult_t cclMemFree(void *ptr);
 
 // A few words for a result code. The text lives for ever.

@@ -59,8 +59,11 @@ pub unsafe extern "C" fn cclMemAlloc(ptr: *mut *mut c_void, size: usize) -> cclR
 }
 
 /// Frees what `cclMemAlloc` gave. NULL is nothing to free.
+///
+/// # Safety
+/// Nobody uses the memory any more.
 #[unsafe(no_mangle)]
-pub extern "C" fn cclMemFree(ptr: *mut c_void) -> cclResult_t {
+pub unsafe extern "C" fn cclMemFree(ptr: *mut c_void) -> cclResult_t {
     guard(|| {
         if ptr.is_null() {
             return Ok(());

@@ -51,7 +51,7 @@ impl Communicator {
         let id = UniqueId::create(&config)?;
         std::thread::scope(|scope| {
             let joining = |rank| {
-                let (id, config) = (id.clone(), config.clone());
+                let (id, config) = (id, config.clone());
                 let builder = Communicator::builder().rank(rank).size(size).unique_id(id).config(config);
                 scope.spawn(move || builder.build())
             };
