@@ -12,7 +12,6 @@
 mod arrows;
 mod cargo;
 mod counts;
-mod determinism;
 mod generate;
 mod licences;
 mod perf;
