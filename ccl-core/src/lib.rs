@@ -1,8 +1,8 @@
 //! # ccl-core: the library without its devices
 //!
-//! Every collective is a [plan](plan); a plan is made of one instruction, the
+//! Every collective is a [plan]; a plan is made of one instruction, the
 //! [move](plan::Move); everything else reads plans. This crate holds the instruction, the
-//! [algorithms](algorithms) that write plans, the [verifier](verify) that proves them, the
+//! [algorithms] that write plans, the [verifier](verify) that proves them, the
 //! [cost function](cost) that chooses among them, the [engine] that runs them, the reduction
 //! kernels ([simd]), the [bootstrap] that brings ranks together and the
 //! [communicator] that puts the parts in order. It promises:

@@ -92,8 +92,8 @@ fn header() -> Result<String, String> {
 fn configuration() -> String {
     format!(
         "# Configuration\n\n<!-- written by cargo xtask gen -->\n\nEvery variable is a field of \
-         `ccl_core::config::Config`, read once when a communicator is made. An unknown `RDMACCL_` variable and a \
-         value that does not parse are errors.\n\n{}",
+         `ccl_core::config::Config`, read once when a communicator is made. A value that does not parse is an error; \
+         an unknown `RDMACCL_` variable is a warning.\n\n{}",
         Config::table_markdown()
     )
 }

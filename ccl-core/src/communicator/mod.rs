@@ -1,14 +1,14 @@
 //! The communicator: ranks that make the same calls in the same order.
 //!
-//! It puts the parts in order. A call is looked up among those [prepared](plans) before; the first
+//! It puts the parts in order. A call is looked up among those prepared before; the first
 //! time, the [cost function](crate::cost) chooses an algorithm, its program is written, verified, its links
 //! are connected and the [schedule](crate::engine::Schedule) is bound. Then the engine steps until it is done,
-//! and in between the communicator [waits](patience): it spins, yields, and then sleeps in the transport,
+//! and in between the communicator waits: it spins, yields, and then sleeps in the transport,
 //! looking at the peers' health and at the deadline each time it wakes.
 //!
 //! A call ends right or with an error. After an error in the middle of a call the ranks no longer agree
 //! where they are, so the communicator is *broken*: every later call returns
-//! [`ErrorKind::Broken`](crate::ErrorKind::Broken) with the first cause.
+//! [`ErrorKind::Broken`] with the first cause.
 
 mod fingerprint;
 mod patience;
