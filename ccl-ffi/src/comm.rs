@@ -71,7 +71,7 @@ pub unsafe extern "C" fn cclCommInitRank(
 /// in the eyes of the others.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
-    guard(|| handles::remove(comm)?.close())
+    guard(|| handles::remove(comm).map(drop))
 }
 
 /// How many ranks the communicator has.

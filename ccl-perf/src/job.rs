@@ -88,7 +88,6 @@ fn measure(
     let all = || {
         let mut comm = joined?;
         let outcome = bench::run(&mut comm, collective, options)?;
-        comm.close()?;
         Ok(outcome)
     };
     all().map_err(|e: ccl::Error| e.to_string())

@@ -10,7 +10,6 @@ fn work(mut comm: Communicator, times: u64) -> Result<f64> {
     for _ in 0..times {
         comm.all_reduce(&send, &mut sum, ReduceOp::Sum)?;
     }
-    comm.close()?;
     Ok(sum[0])
 }
 

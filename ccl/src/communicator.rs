@@ -15,6 +15,9 @@ use std::ops::Range;
 /// not makes the others' calls end with [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch). A call returns
 /// when this rank's buffers may be used again and its result is there. Counts are in elements.
 ///
+/// Dropping it leaves the group in order. A communicator that is broken by an error in the middle of a
+/// call, or dropped by a panic, is dead in the eyes of its peers, and their calls end with an error.
+///
 /// Every collective has an `_in_place` form where NCCL has one, on the same layout: one buffer is both.
 pub struct Communicator {
     core: Core,
@@ -193,11 +196,6 @@ impl Communicator {
     /// Why no more calls are taken, if so: the first error in the middle of a call.
     pub fn broken(&self) -> Option<&str> {
         self.core.broken()
-    }
-
-    /// Leaves in order. A communicator that is dropped instead is dead in the eyes of its peers.
-    pub fn close(self) -> Result<()> {
-        self.core.close()
     }
 
     fn call<T: Element>(&self, collective: Collective, count: usize, op: ReduceOp, root: Rank) -> Call {

@@ -14,7 +14,6 @@
 //!             let send = [comm.rank() as f32 + 1.0];
 //!             let mut sum = [0.0];
 //!             comm.all_reduce(&send, &mut sum, ReduceOp::Sum).expect("all_reduce");
-//!             comm.close().expect("close");
 //!             sum[0]
 //!         })
 //!     });

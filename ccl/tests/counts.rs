@@ -58,7 +58,6 @@ fn a_warm_small_collective_allocates_nothing() {
         together.wait();
         let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
         together.wait();
-        comm.close().unwrap();
         assert_eq!(sum, [3.0; 2]);
         allocated
     };

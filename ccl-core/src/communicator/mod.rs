@@ -274,16 +274,20 @@ impl Communicator {
         self.run(&call, Buffers::in_place(&mut byte, 0..1, 0..1))
     }
 
-    /// Leaves in order: waits, for a bounded time, until all ranks leave, so that nobody takes the end of
-    /// this rank's connections for its death. A communicator that is dropped instead, or that is broken,
-    /// leaves at once.
-    pub fn close(mut self) -> Result<()> {
-        let Some(bootstrap) = self.bootstrap.take() else { return Ok(()) };
-        bootstrap.close();
-        Ok(())
-    }
-
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.timeout
+    }
+}
+
+/// Leaves in order, so that nobody takes the end of this rank's connections for its death. A communicator
+/// that is broken, or dropped by a panic, ends like a death instead: its peers must learn of it.
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if let Some(bootstrap) = self.bootstrap.take()
+            && self.broken.is_none()
+            && !std::thread::panicking()
+        {
+            bootstrap.close();
+        }
     }
 }
