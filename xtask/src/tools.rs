@@ -7,17 +7,22 @@ pub(crate) fn present(program: &str) -> bool {
     command(program).arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
-/// Makes sure that a program is there; on Debian as root it is installed.
+/// Makes sure that a program is there; on Debian as root its package, of the same name, is installed.
 pub(crate) fn need(program: &str) -> Result<(), String> {
+    need_from(program, program)
+}
+
+/// [`need`] of a program whose package has another name.
+pub(crate) fn need_from(program: &str, package: &str) -> Result<(), String> {
     if present(program) {
         return Ok(());
     }
     let root = read(&mut command("id -u")).is_ok_and(|id| id.trim() == "0");
     if !root || !present("apt-get") {
-        return Err(format!("{program} is missing: install it (Debian: apt-get install {program})"));
+        return Err(format!("{program} is missing: install it (Debian: apt-get install {package})"));
     }
-    println!("{program} is missing: installing it");
-    let install = format!("apt-get install -y --no-install-recommends {program}");
+    println!("{program} is missing: installing {package}");
+    let install = format!("apt-get install -y --no-install-recommends {package}");
     let mut installed = run(command(&install).env("DEBIAN_FRONTEND", "noninteractive"));
     if installed.is_err() {
         installed = run(&mut command("apt-get update"))
