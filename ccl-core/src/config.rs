@@ -52,6 +52,8 @@ pub struct Config {
     pub local_rank: Option<u32>,
     /// `RDMACCL_ROOT`: `host:port` where rank 0 listens, instead of an id.
     pub root: Option<String>,
+    /// `RDMACCL_SECRET`: what the ranks of this run share and nobody else knows, where they meet without an id.
+    pub secret: Option<String>,
     /// Names of the variables that the environment set.
     from_environment: Vec<&'static str>,
 }
@@ -86,6 +88,13 @@ pub struct Variable {
     pub expects: &'static str,
     set: fn(&mut Config, &str) -> Option<()>,
     show: fn(&Config) -> String,
+}
+
+impl Variable {
+    /// Whether its value must not be shown.
+    fn is_secret(&self) -> bool {
+        ["RDMACCL_ID", "RDMACCL_SECRET"].contains(&self.name)
+    }
 }
 
 macro_rules! variables {
@@ -142,6 +151,9 @@ variables! {
         local_rank: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_ROOT" = "", "Where rank 0 listens, for launchers that give no address.", "host:port",
         root: |v| v.rsplit_once(':').and_then(|(_, p)| p.parse::<u16>().ok()).and(text(v)).map(Some), shown;
+    "RDMACCL_SECRET" = "", "Secret of this run, the same on all ranks, where they meet without RDMACCL_ID.",
+        "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
+        |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
 }
 
 fn shown<T: fmt::Display>(value: &Option<T>) -> String {
@@ -172,6 +184,7 @@ impl Config {
                 continue;
             };
             (variable.set)(&mut config, value.trim()).ok_or_else(|| {
+                let value = if variable.is_secret() { "…" } else { &value };
                 Error::invalid(format!("{name}={value}"), format!("set it to {}", variable.expects))
             })?;
             config.from_environment.push(variable.name);
@@ -219,6 +232,7 @@ impl Default for Config {
             size: None,
             local_rank: None,
             root: None,
+            secret: None,
             from_environment: Vec::new(),
         }
     }
@@ -280,18 +294,25 @@ mod tests {
             ("RDMACCL_RANK", "-1"),
             ("RDMACCL_SIZE", "0"),
             ("RDMACCL_ROOT", "host"),
+            ("RDMACCL_SECRET", "short"),
         ];
         for (name, value) in wrong {
             let error = from(name, value).unwrap_err().to_string();
-            assert!(error.contains(&format!("{name}={value}")) && error.contains("set it to"), "{error}");
+            let value = if ["RDMACCL_ID", "RDMACCL_SECRET"].contains(&name) { "…" } else { value };
+            assert!(error.contains(&format!("{name}={value};")) && error.contains("set it to"), "{error}");
         }
     }
 
     #[test]
     fn explain_tells_value_and_origin_and_no_secret() {
         let id = "ab".repeat(128);
-        let vars =
-            [("RDMACCL_CREDITS", "4"), ("RDMACCL_ID", id.as_str()), ("PATH", "x"), ("RDMACCL_SIZE", "")];
+        let vars = [
+            ("RDMACCL_CREDITS", "4"),
+            ("RDMACCL_ID", &id),
+            ("RDMACCL_SECRET", &id),
+            ("PATH", "x"),
+            ("RDMACCL_SIZE", ""),
+        ];
         let config = Config::from_vars(vars.map(|(n, v)| (n.to_string(), v.to_string()))).unwrap();
         let explained = config.explain();
         assert!(explained.contains(&("RDMACCL_CREDITS", "4".to_string(), Origin::Environment)));

@@ -1,8 +1,8 @@
 //! The unique id: where the root listens, and the secret of the job.
 
-use super::interfaces;
 use super::key::{KEY_BYTES, Key};
-use super::net;
+use super::listen::{listen, listen_at};
+use super::net::bootstrap_error;
 use super::root;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +17,19 @@ pub const UNIQUE_ID_BYTES: usize = 128;
 /// Ports above the given one that rank 0 may take at a rendezvous, because the given one is often the launcher's own.
 const RENDEZVOUS_PORTS: u16 = 8;
 
+/// How an id came to be.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Made by rank 0, whose root service listened before there was an id.
+    Given = 0,
+    /// Derived by all ranks.
+    Meeting = 1,
+    /// Derived by all ranks, which are on one host.
+    MeetingOnLoopback = 2,
+}
+
 const MAGIC: [u8; 4] = *b"rccl";
+const KIND_AT: usize = 5;
 const ID_VERSION: u8 = 1;
 const SECRET_AT: usize = 8;
 const ADDRESSES_AT: usize = SECRET_AT + KEY_BYTES;
@@ -36,42 +48,57 @@ impl UniqueId {
     /// A new id. Starts the root service: a thread `rdmaccl-root` that ends when all ranks have joined or the
     /// deadline of initialisation has passed.
     pub fn create(config: &Config) -> Result<UniqueId> {
-        let listener = net::listen(config)?;
-        let port = listener.local_addr().map_err(|e| Error::system("getsockname", e, "retry"))?.port();
-        let addresses: Vec<SocketAddr> =
-            interfaces::addresses(config)?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        let id = UniqueId::new(Key::random()?, &addresses, false);
-        root::serve(listener, id.key(), config)?;
+        let listeners = listen(config)?;
+        let id = UniqueId::new(Key::random()?, &listeners.addresses, Kind::Given);
+        root::serve(listeners.sockets, id.key(), config)?;
         Ok(id)
     }
 
     /// The id that all ranks of a launcher derive alike from one address: rank 0 listens there, on the
-    /// address's port or one of the next seven. `secret_seed` is what the ranks of this run share and others
-    /// do not know; the job is as private as it.
+    /// address's port or one of the next seven. At a loopback address it listens on loopback only.
+    ///
+    /// `secret_seed` is what the ranks of this run share and others do not know, and the job is as private as
+    /// it. With a seed of at least 16 random bytes a rendezvous is as good as [`create`](UniqueId::create).
+    /// With one that can be guessed (a job's number, an address) it still keeps jobs from mixing by accident,
+    /// but whoever reaches the port and guesses can take a rank's place, read what the ranks tell
+    /// each other, or be the root for them; then let only trusted hosts reach these ports.
     pub fn from_rendezvous(address: SocketAddr, secret_seed: &[u8]) -> UniqueId {
-        UniqueId::new(Key::from_seed(secret_seed), &[address], true)
+        UniqueId::meeting(&[address], secret_seed, address.ip().is_loopback())
+    }
+
+    /// [`from_rendezvous`](UniqueId::from_rendezvous) for a host with several addresses; `loopback_only` keeps
+    /// rank 0 from listening to the network.
+    pub(super) fn meeting(addresses: &[SocketAddr], secret_seed: &[u8], loopback_only: bool) -> UniqueId {
+        let kind = if loopback_only { Kind::MeetingOnLoopback } else { Kind::Meeting };
+        UniqueId::new(Key::from_seed(secret_seed), addresses, kind)
     }
 
     /// Starts the root service of an id from [`from_rendezvous`](UniqueId::from_rendezvous), on rank 0.
     pub(super) fn serve_rendezvous(&self, config: &Config) -> Result<()> {
-        let free = self.addresses().into_iter().find_map(|a| net::listen_on(a.port(), config).ok());
-        let listener = free.ok_or_else(|| {
-            let tried = self.addresses();
-            net::bootstrap_error(format!(
-                "none of the ports {}-{} is free for the root service; set RDMACCL_ROOT=host:port with a free one",
-                tried[0].port(),
-                tried[tried.len() - 1].port()
-            ))
-        })?;
-        root::serve(listener, self.key(), config)
+        let named: Vec<IpAddr> = self.given().iter().map(SocketAddr::ip).collect();
+        let first = self.given()[0].port();
+        let last = first.saturating_add(RENDEZVOUS_PORTS - 1);
+        let loopback_only = self.0[KIND_AT] == Kind::MeetingOnLoopback as u8;
+        let mut failure = None;
+        for port in first..=last {
+            match listen_at(&named, port, loopback_only, config) {
+                Ok(sockets) => return root::serve(sockets, self.key(), config),
+                Err(error) => failure = Some(error),
+            }
+        }
+        let cause = failure.map_or_else(String::new, |error| format!(" ({error})"));
+        Err(bootstrap_error(format!(
+            "none of the ports {first}-{last} is free for the root service{cause}; set RDMACCL_ROOT=host:port \
+             with a free one"
+        )))
     }
 
-    fn new(key: Key, addresses: &[SocketAddr], rendezvous: bool) -> UniqueId {
+    pub(super) fn new(key: Key, addresses: &[SocketAddr], kind: Kind) -> UniqueId {
         let addresses = &addresses[..addresses.len().min(MOST_ADDRESSES)];
         let mut bytes = [0; UNIQUE_ID_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = ID_VERSION;
-        bytes[5] = rendezvous as u8;
+        bytes[KIND_AT] = kind as u8;
         bytes[6] = addresses.len() as u8;
         bytes[SECRET_AT..ADDRESSES_AT].copy_from_slice(&key.0);
         for (slot, address) in bytes[ADDRESSES_AT..].chunks_exact_mut(ADDRESS_BYTES).zip(addresses) {
@@ -129,14 +156,16 @@ impl UniqueId {
     }
 
     pub(super) fn is_rendezvous(&self) -> bool {
-        self.0[5] == 1
+        self.0[KIND_AT] != Kind::Given as u8
     }
 
     /// Where the root may be found.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let ports = if self.is_rendezvous() { RENDEZVOUS_PORTS } else { 1 };
-        let each = |a: SocketAddr| (0..ports).filter_map(move |i| Some((a.ip(), a.port().checked_add(i)?)));
-        self.given().into_iter().flat_map(each).map(SocketAddr::from).collect()
+        let given = self.given();
+        // Each address with the first port, then each with the next: one that swallows calls costs less.
+        let each = |i: u16| given.iter().filter_map(move |a| Some((a.ip(), a.port().checked_add(i)?)));
+        (0..ports).flat_map(each).map(SocketAddr::from).collect()
     }
 
     fn given(&self) -> Vec<SocketAddr> {

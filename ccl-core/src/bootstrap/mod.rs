@@ -19,22 +19,29 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+mod dial;
 mod id;
 mod interfaces;
 mod key;
 pub mod launch;
+mod listen;
+mod lobby;
 mod net;
 mod root;
 mod session;
 mod swap;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod wire;
 
 pub use id::{UNIQUE_ID_BYTES, UniqueId};
 pub use swap::Swapper;
 
+use dial::Dialer;
 use key::Key;
-use net::{Connection, Dialer, Lobby, bootstrap_error, wait};
+use lobby::Lobby;
+use net::{Connection, bootstrap_error, wait};
 use session::Purpose;
 use tree::Tree;
 use wire::{Member, Message, Refusal};
@@ -90,11 +97,11 @@ impl Bootstrap {
         if id.is_rendezvous() && rank == 0 {
             id.serve_rendezvous(config)?;
         }
-        let listener = net::listen(config)?;
-        let own = own_member(&listener, config)?;
+        let listeners = listen::listen(config)?;
+        let own = own_member(listeners.addresses, config);
         let (session, parent) = ask_root(id, rank, ranks, own.clone(), deadline)?;
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
-        let mut lobby = Lobby::new(listener, session, &[Purpose::Tree, Purpose::Swap]);
+        let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap]);
         let mut callers = BTreeMap::new();
         let tree = grow(rank, ranks, parent, session, &mut lobby, &mut callers, deadline)?;
         let patience = config.init_timeout;
@@ -127,6 +134,9 @@ impl Bootstrap {
     }
 
     /// Everybody's bytes, by rank; at most 4096 of each. Waits for `RDMACCL_INIT_TIMEOUT` at most.
+    ///
+    /// After an all-gather or a swap that failed, the ranks no longer agree on what comes next: every later one
+    /// gives [`ErrorKind::Broken`], or [`ErrorKind::PeerLost`] where a rank is dead.
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.all_gather_until(bytes, Instant::now() + self.patience)
     }
@@ -162,8 +172,8 @@ impl Bootstrap {
     }
 
     /// Lets in whoever has called, without waiting.
-    fn receive_callers(&mut self) -> Result<()> {
-        for (connection, message) in self.lobby.greet()? {
+    fn receive_callers(&mut self) {
+        for (connection, message) in self.lobby.greet(Instant::now()) {
             // A newer call of a peer replaces one that came to nothing.
             if let (Message::Caller { rank }, Some(Purpose::Swap)) = (message, connection.session.purpose())
                 && rank < self.rank
@@ -171,18 +181,15 @@ impl Bootstrap {
                 self.callers.insert(rank, connection);
             }
         }
-        Ok(())
     }
 }
 
-fn own_member(listener: &std::net::TcpListener, config: &Config) -> Result<Member> {
-    let port = listener.local_addr().map_err(|e| Error::system("getsockname", e, "retry"))?.port();
-    let addresses = interfaces::addresses(config)?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+fn own_member(addresses: Vec<SocketAddr>, config: &Config) -> Member {
     let host = config
         .host_id
         .clone()
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    Ok(Member { host, pid: std::process::id(), addresses })
+    Member { host, pid: std::process::id(), addresses }
 }
 
 /// Reports to the root and waits until it has seen everybody.
@@ -234,7 +241,7 @@ fn ask_root(
             return Err(timeout(vec![0], "rank 0's root service is silent; look at its host".to_string()));
         }
         let until = if is_open { deadline + GRACE } else { deadline.min(dialer.wake()) };
-        wait(None, std::iter::once(&mut dialer.connection), until)?;
+        wait(&[], std::iter::once(&mut dialer.connection), until)?;
     }
 }
 
@@ -255,7 +262,7 @@ fn grow(
     let mut dialer = parent.map(|p| Dialer::new(p.addresses, session, Purpose::Tree, words)).transpose()?;
     let parent = tree::parent(rank);
     loop {
-        for (connection, message) in lobby.greet()? {
+        for (connection, message) in lobby.greet(Instant::now()) {
             let Message::Caller { rank: caller } = message else { continue };
             match connection.session.purpose() {
                 Some(Purpose::Tree) if missing.contains(&caller) => {
@@ -285,6 +292,7 @@ fn grow(
         }
         let until = dialer.as_ref().map_or(deadline, |d| d.wake().min(deadline));
         let own = dialer.iter_mut().map(|d| &mut d.connection);
-        wait(Some(&lobby.listener), own.chain(&mut lobby.strangers), until)?;
+        let (sockets, strangers, wake) = lobby.watch();
+        wait(sockets, own.chain(strangers), wake.map_or(until, |wake| wake.min(until)))?;
     }
 }

@@ -1,63 +1,28 @@
-//! Sockets: listeners, connections that never block, and waiting for several of them.
+//! Connections that never block, and waiting for several of them.
 
 use super::key::Key;
 use super::session::{Broken, Purpose, Session};
 use super::wire::Message;
-use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{ErrorKind as Io, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Connections that may wait in the kernel: a whole job arrives at once.
-const BACKLOG: i32 = 4096;
+/// Silence after which a peer's host is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Time between two questions.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Questions without an answer after which the host is gone.
+const PROBES: u32 = 3;
 
 /// Most bytes that one connection is read before the others have their turn.
 const READ_AT_ONCE: usize = 64 * 1024;
-
-/// Listens on all addresses of this machine, on a free port or one of the configured range.
-pub(super) fn listen(config: &Config) -> Result<TcpListener> {
-    match &config.port_range {
-        None => listen_on(0, config).map_err(|e| Error::system("listen", e, "check the limits on sockets")),
-        Some(range) => range.clone().find_map(|port| listen_on(port, config).ok()).ok_or_else(|| {
-            bootstrap_error(format!(
-                "no free port in {}-{}; widen RDMACCL_PORT_RANGE, each rank needs one port and rank 0 two",
-                range.start(),
-                range.end()
-            ))
-        }),
-    }
-}
-
-/// Listens on this port of all addresses.
-pub(super) fn listen_on(port: u16, config: &Config) -> rustix::io::Result<TcpListener> {
-    let v6 = || bind(AddressFamily::INET6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-    let v4 = || bind(AddressFamily::INET, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-    if config.socket_family.allows_v6() {
-        match v6() {
-            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if config.socket_family.allows_v4() => v4(),
-            other => other,
-        }
-    } else {
-        v4()
-    }
-}
-
-fn bind(family: AddressFamily, address: SocketAddr) -> rustix::io::Result<TcpListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if family == AddressFamily::INET6 {
-        sockopt::set_ipv6_v6only(&socket, false)?;
-    }
-    net::bind(&socket, &address)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(TcpListener::from(socket))
-}
 
 /// A connection and the conversation on it.
 #[derive(Debug)]
@@ -70,7 +35,7 @@ pub(super) struct Connection {
     /// Why nothing more can come or go.
     pub(super) closed: Option<String>,
     /// Whether the other end turned this one away for good.
-    refused: bool,
+    pub(super) refused: bool,
 }
 
 impl Connection {
@@ -101,7 +66,7 @@ impl Connection {
         let set_up = |e: std::io::Error| Error::system("setting up a connection", e, "check the network");
         stream.set_nonblocking(true).map_err(set_up)?;
         stream.set_nodelay(true).map_err(set_up)?;
-        sockopt::set_socket_keepalive(&stream, true).map_err(|e| set_up(e.into()))?;
+        watch_peer(&stream).map_err(|e| set_up(e.into()))?;
         Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false })
     }
 
@@ -212,16 +177,24 @@ impl AsFd for Connection {
     }
 }
 
+/// Lets the kernel find out that a peer's host is gone: [`IDLE`] after its last sign of life it is asked,
+/// and given up after [`PROBES`] questions without an answer or when what was sent stays unacknowledged as long.
+fn watch_peer(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_tcp_user_timeout(stream, (IDLE + INTERVAL * PROBES).as_millis() as u32)
+}
+
 /// Sleeps until one of these may have something to do, or until the deadline.
 pub(super) fn wait<'a>(
-    listener: Option<&'a TcpListener>,
+    listeners: &'a [TcpListener],
     connections: impl Iterator<Item = &'a mut Connection>,
     until: Instant,
 ) -> Result<()> {
     let mut fds: Vec<PollFd<'_>> = Vec::new();
-    if let Some(listener) = listener {
-        fds.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
-    }
+    fds.extend(listeners.iter().map(|l| PollFd::from_borrowed_fd(l.as_fd(), PollFlags::IN)));
     for connection in connections.filter(|c| c.closed.is_none()) {
         let interest = connection.interest();
         let connection: &'a Connection = connection;
@@ -249,140 +222,22 @@ pub(super) fn bootstrap_error(what: impl Into<String>) -> Error {
     ErrorKind::Bootstrap { what: what.into(), source: None }.into()
 }
 
-/// How long a stranger may take to prove itself.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Strangers that are listened to at a time; the oldest makes room for a newcomer.
-const MOST_STRANGERS: usize = 512;
-
-/// A listener and those who knocked and have not yet said who they are.
-#[derive(Debug)]
-pub(super) struct Lobby {
-    pub(super) listener: TcpListener,
-    key: Key,
-    allowed: &'static [Purpose],
-    pub(super) strangers: Vec<Connection>,
-}
-
-impl Lobby {
-    pub(super) fn new(listener: TcpListener, key: Key, allowed: &'static [Purpose]) -> Lobby {
-        Lobby { listener, key, allowed, strangers: Vec::new() }
-    }
-
-    /// Those who have proved themselves, each with its first message. Never waits; whoever is slow, wrong
-    /// or silent is dropped without keeping the others.
-    pub(super) fn greet(&mut self) -> Result<Vec<(Connection, Message)>> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.strangers.len() == MOST_STRANGERS {
-                self.strangers.remove(0);
-            }
-            // A socket that died in between is no business of ours.
-            if let Ok(connection) = Connection::accept(stream, self.key, self.allowed) {
-                self.strangers.push(connection);
-            }
+    #[test]
+    fn a_dead_host_is_noticed_within_half_a_minute() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let key = Key::from_seed(b"k");
+        let dialled = Connection::dial(address, key, Purpose::Tree).unwrap();
+        let accepted = Connection::accept(listener.accept().unwrap().0, key, &[Purpose::Tree]).unwrap();
+        for connection in [dialled, accepted] {
+            assert!(sockopt::socket_keepalive(&connection).unwrap());
+            let probing =
+                sockopt::tcp_keepintvl(&connection).unwrap() * sockopt::tcp_keepcnt(&connection).unwrap();
+            assert!(sockopt::tcp_keepidle(&connection).unwrap() + probing < Duration::from_secs(30));
         }
-        let mut known = Vec::new();
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            if let Some(message) = stranger.hear() {
-                known.push((stranger, message));
-            } else if let Some(cause) = &stranger.closed {
-                tracing::debug!(peer = stranger.peer(), cause, "a connection was turned away");
-            } else if stranger.since.elapsed() < HANDSHAKE {
-                self.strangers.push(stranger);
-            }
-        }
-        Ok(known)
-    }
-}
-
-/// Keeps connecting to a peer that may not listen yet, at whichever of its addresses answers.
-#[derive(Debug)]
-pub(super) struct Dialer {
-    addresses: Vec<SocketAddr>,
-    key: Key,
-    purpose: Purpose,
-    words: Vec<Message>,
-    attempts: usize,
-    /// When the next attempt starts.
-    retry_at: Instant,
-    /// Why the latest attempt at each address failed, and whether the other end refused for good.
-    failures: Vec<(String, bool)>,
-    pub(super) connection: Connection,
-}
-
-/// How long an address may leave a call unanswered before the next one is tried.
-const ATTEMPT: Duration = Duration::from_secs(3);
-
-impl Dialer {
-    /// Starts to connect, to say `words` as soon as both ends have proved themselves.
-    pub(super) fn new(
-        addresses: Vec<SocketAddr>,
-        key: Key,
-        purpose: Purpose,
-        words: Vec<Message>,
-    ) -> Result<Dialer> {
-        let first = *addresses.first().ok_or_else(|| bootstrap_error("a peer announced no address"))?;
-        let mut connection = Connection::dial(first, key, purpose)?;
-        words.iter().cloned().for_each(|word| connection.say(word));
-        let failures = vec![("no answer".to_string(), false); addresses.len()];
-        let retry_at = Instant::now() + ATTEMPT;
-        Ok(Dialer { addresses, key, purpose, words, attempts: 0, retry_at, failures, connection })
-    }
-
-    /// The next message from the other end. Dials again where an attempt came to nothing.
-    pub(super) fn hear(&mut self) -> Result<Option<Message>> {
-        if self.connection.is_open() {
-            return Ok(self.connection.hear());
-        }
-        if self.connect()? { Ok(self.connection.hear()) } else { Ok(None) }
-    }
-
-    /// Goes on connecting; true once both ends have proved themselves.
-    pub(super) fn connect(&mut self) -> Result<bool> {
-        self.connection.shake();
-        if self.connection.is_open() {
-            return Ok(true);
-        }
-        let now = Instant::now();
-        if let Some(cause) = &self.connection.closed {
-            let failure = &mut self.failures[self.attempts % self.addresses.len()];
-            if failure.0 != *cause {
-                *failure = (cause.clone(), self.connection.refused);
-            }
-            self.retry_at = self.retry_at.min(self.connection.since + self.pause());
-        }
-        if now >= self.retry_at {
-            self.attempts += 1;
-            let address = self.addresses[self.attempts % self.addresses.len()];
-            self.connection = Connection::dial(address, self.key, self.purpose)?;
-            self.words.iter().cloned().for_each(|word| self.connection.say(word));
-            self.retry_at = now + ATTEMPT;
-        }
-        Ok(false)
-    }
-
-    /// When `hear` has something to do even if nothing arrives.
-    pub(super) fn wake(&self) -> Instant {
-        match self.connection.closed {
-            Some(_) => self.retry_at.min(self.connection.since + self.pause()),
-            None => self.retry_at,
-        }
-    }
-
-    /// Whether every address has refused for good.
-    pub(super) fn is_hopeless(&self) -> bool {
-        self.failures.iter().all(|(_, refused)| *refused)
-    }
-
-    /// What became of each address.
-    pub(super) fn failures(&self) -> String {
-        let each = self.addresses.iter().zip(&self.failures).map(|(a, (cause, _))| format!("{a}: {cause}"));
-        each.collect::<Vec<_>>().join("; ")
-    }
-
-    /// From 2 ms to a quarter of a second between rounds; the addresses of one round follow at once.
-    fn pause(&self) -> Duration {
-        let round = self.attempts / self.addresses.len();
-        Duration::from_millis((2 << round.min(7)) as u64)
     }
 }

@@ -1,7 +1,8 @@
 //! The root service: waits for all ranks, and tells each its parent in the tree.
 
 use super::key::Key;
-use super::net::{Connection, Lobby, wait};
+use super::lobby::Lobby;
+use super::net::{Connection, wait};
 use super::session::Purpose;
 use super::tree;
 use super::wire::{Member, Message, Refusal};
@@ -16,10 +17,10 @@ use std::time::{Duration, Instant};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Starts the service. Its thread ends by itself.
-pub(super) fn serve(listener: TcpListener, key: Key, config: &Config) -> Result<()> {
+pub(super) fn serve(sockets: Vec<TcpListener>, key: Key, config: &Config) -> Result<()> {
     let patience = config.init_timeout;
     let root = Root {
-        lobby: Lobby::new(listener, key, &[Purpose::Join]),
+        lobby: Lobby::new(sockets, key, &[Purpose::Join]),
         ranks: None,
         guests: BTreeMap::new(),
         leaving: Vec::new(),
@@ -56,12 +57,11 @@ impl Root {
     fn run(mut self) -> Result<()> {
         let verdict = loop {
             let guests = self.guests.values_mut().map(|g| &mut g.connection);
-            let pending = self.lobby.strangers.iter_mut().chain(guests).chain(&mut self.leaving);
-            // Wakes now and then to drop the silent.
-            let until = self.deadline.min(Instant::now() + Duration::from_secs(1));
-            wait(Some(&self.lobby.listener), pending, until)?;
-            for (connection, message) in self.lobby.greet()? {
-                self.admit(connection, message)?;
+            let (sockets, strangers, wake) = self.lobby.watch();
+            let pending = strangers.iter_mut().chain(guests).chain(&mut self.leaving);
+            wait(sockets, pending, wake.map_or(self.deadline, |wake| wake.min(self.deadline)))?;
+            for (connection, message) in self.lobby.greet(Instant::now()) {
+                self.admit(connection, message);
             }
             if let Some(refusal) = self.verdict() {
                 break Some(refusal);
@@ -109,10 +109,10 @@ impl Root {
         Some(Refusal::Absent(absent))
     }
 
-    fn admit(&mut self, mut connection: Connection, message: Message) -> Result<()> {
-        let Message::Join { rank, ranks, patience_ms, member } = message else { return Ok(()) };
+    fn admit(&mut self, mut connection: Connection, message: Message) {
+        let Message::Join { rank, ranks, patience_ms, member } = message else { return };
         if rank >= ranks {
-            return Ok(()); // no rank of ours says this
+            return; // no rank of ours says this
         }
         let who = describe(rank, &member);
         tracing::debug!(rank, ranks, host = member.host, pid = member.pid, "a rank has come");
@@ -142,7 +142,6 @@ impl Root {
             self.deadline = if self.guests.is_empty() { patience } else { self.deadline.min(patience) };
             self.guests.insert(rank, Guest { connection, member });
         }
-        Ok(())
     }
 
     fn welcome(&mut self) -> Result<()> {
@@ -162,7 +161,7 @@ impl Root {
         let end = Instant::now() + FAREWELL;
         self.leaving.extend(std::mem::take(&mut self.guests).into_values().map(|g| g.connection));
         while !self.leaving.is_empty() && Instant::now() < end {
-            wait(None, self.leaving.iter_mut(), end)?;
+            wait(&[], self.leaving.iter_mut(), end)?;
             self.leaving.retain_mut(|c| {
                 c.hear();
                 c.closed.is_none()

@@ -31,6 +31,17 @@ pub(super) enum Purpose {
     Swap = 3,
 }
 
+/// How far the other end of an accepted connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has not said whom it looks for.
+    Silent,
+    /// It has named this job, which it may have overheard.
+    Named,
+    /// It has proved that it knows the secret.
+    Proved,
+}
+
 /// Why a conversation is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
@@ -126,6 +137,15 @@ impl Session {
         match self.stage {
             Stage::Open { purpose, .. } => Some(purpose),
             _ => None,
+        }
+    }
+
+    /// How far the other end has come.
+    pub(super) fn standing(&self) -> Standing {
+        match self.stage {
+            Stage::Dialled { .. } | Stage::Accepting { .. } => Standing::Silent,
+            Stage::Answered { .. } => Standing::Named,
+            Stage::Open { .. } => Standing::Proved,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Swapping blobs between pairs of ranks, over their listeners.
 
 use super::Bootstrap;
-use super::net::{Connection, Dialer, bootstrap_error, wait};
+use super::dial::Dialer;
+use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
 use super::wire::{MAX_BLOB, Message};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,12 +73,24 @@ impl<'a> Swapper<'a> {
 impl Exchange for Swapper<'_> {
     fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
         self.validate(blobs)?;
+        self.bootstrap.tree.in_step()?;
+        // A peer may still answer what was given up here, so the next swap could get the wrong blob.
+        self.run(blobs).inspect_err(|error| self.bootstrap.tree.fail(error))
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl Swapper<'_> {
+    fn run(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
         let mut sides: Vec<Side> =
             blobs.iter().map(|(peer, blob)| self.begin(*peer, blob)).collect::<Result<_>>()?;
         let mut answers = vec![None; blobs.len()];
         loop {
-            self.bootstrap.receive_callers()?;
+            self.bootstrap.receive_callers();
             for ((side, answer), (peer, blob)) in sides.iter_mut().zip(&mut answers).zip(blobs) {
                 side.step(*peer, blob, answer, self.bootstrap)?;
             }
@@ -104,14 +117,10 @@ impl Exchange for Swapper<'_> {
                 }
             }
             let own = sides.iter_mut().filter_map(Side::connection);
-            let lobby = &mut self.bootstrap.lobby;
-            let all = own.chain(&mut lobby.strangers).chain(self.bootstrap.tree.connections());
-            wait(Some(&lobby.listener), all, until)?;
+            let (sockets, strangers, wake) = self.bootstrap.lobby.watch();
+            let all = own.chain(strangers).chain(self.bootstrap.tree.connections());
+            wait(sockets, all, wake.map_or(until, |wake| wake.min(until)))?;
         }
-    }
-
-    fn deadline(&self) -> Instant {
-        self.deadline
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::net::{Connection, wait};
 use super::wire::{MAX_PAYLOAD, Message};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ pub(super) struct Tree {
     neighbours: Vec<Neighbour>,
     /// The first death that was noticed or told.
     lost: Option<(Rank, String)>,
+    /// Why this rank may be out of step with the others: the first exchange that failed.
+    failed: Option<String>,
     /// Number of the next all-gather.
     sequence: u64,
 }
@@ -66,6 +68,7 @@ impl Tree {
             ranks,
             neighbours: connections.into_iter().map(neighbour).collect(),
             lost: None,
+            failed: None,
             sequence: 0,
         }
     }
@@ -105,8 +108,26 @@ impl Tree {
         }
     }
 
+    /// [`ErrorKind::Broken`] after an exchange that failed: the ranks no longer agree on what comes next.
+    pub(super) fn in_step(&self) -> Result<()> {
+        match (&self.lost, &self.failed) {
+            (None, Some(cause)) => Err(ErrorKind::Broken(cause.clone()).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers that an exchange failed.
+    pub(super) fn fail(&mut self, error: &Error) {
+        self.failed.get_or_insert_with(|| error.to_string());
+    }
+
     /// Everybody's bytes, by rank.
     pub(super) fn all_gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        self.in_step()?;
+        self.gather(bytes, deadline).inspect_err(|error| self.fail(error))
+    }
+
+    fn gather(&mut self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
         let mut round = Round {
             sequence: self.sequence,
@@ -143,7 +164,7 @@ impl Tree {
             }
             lost?;
             self.still_needed(&round)?;
-            wait(None, self.connections(), deadline + patience)?;
+            wait(&[], self.connections(), deadline + patience)?;
         }
     }
 
@@ -154,7 +175,7 @@ impl Tree {
         self.tell(&Message::Goodbye, None);
         let end = Instant::now() + GRACE;
         while !self.connections().all(|c| c.is_flushed()) && Instant::now() < end {
-            if wait(None, self.connections(), end).is_err() || self.check().is_err() {
+            if wait(&[], self.connections(), end).is_err() || self.check().is_err() {
                 return;
             }
         }
@@ -217,8 +238,9 @@ impl Tree {
         self.tell(&Message::Gather { sequence: round.sequence, entries }, parent(self.rank));
     }
 
-    /// An error where a rank has left that this round still needs.
-    fn still_needed(&self, round: &Round) -> Result<()> {
+    /// An error where a rank has left that this round still needs. The others are told, as of a death: they
+    /// wait for it too.
+    fn still_needed(&mut self, round: &Round) -> Result<()> {
         let ranks = 0..self.ranks;
         let needed = |n: &Neighbour| {
             if n.rank < self.rank {
@@ -227,13 +249,12 @@ impl Tree {
                 ranks.clone().any(|r| !round.reported[r as usize] && is_under(r, n.rank))
             }
         };
-        match self.neighbours.iter().find(|n| n.left && n.inbox.is_empty() && needed(n)) {
-            Some(n) => {
-                let cause = "it closed its communicator before this call".to_string();
-                Err(ErrorKind::PeerLost { peer: n.rank, cause }.into())
-            }
-            None => Ok(()),
-        }
+        let gone = self.neighbours.iter().find(|n| n.left && n.inbox.is_empty() && needed(n));
+        let Some(rank) = gone.map(|n| n.rank) else { return Ok(()) };
+        let cause = "it closed its communicator before this call".to_string();
+        self.tell(&Message::Lost { rank, cause: cause.clone() }, None);
+        self.lost = Some((rank, cause.clone()));
+        Err(ErrorKind::PeerLost { peer: rank, cause }.into())
     }
 
     /// Who did not come, as far as this rank can know: ranks below it, or else its parent.

@@ -1,0 +1,142 @@
+//! Peers that do not fit, and addresses that do not answer, over real sockets.
+
+use super::*;
+use id::Kind;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn config() -> Config {
+    Config::from_vars([("RDMACCL_SOCKET_IFNAME".to_string(), "=lo".to_string())]).unwrap()
+}
+
+/// Where the root of an id on loopback listens.
+fn root_of(id: &UniqueId) -> SocketAddr {
+    id.addresses()[0]
+}
+
+/// An address at which nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn the_id_of_a_job_that_is_over_is_refused_at_once_by_its_successor() {
+    let living = UniqueId::create(&config()).unwrap();
+    for addresses in [vec![root_of(&living)], vec![root_of(&living), nobody()]] {
+        let stale = UniqueId::new(Key::random().unwrap(), &addresses, Kind::Given);
+        let error = Bootstrap::join(&stale, 1, 2, &config(), soon()).unwrap_err();
+        // Not a timeout: nothing was waited for.
+        assert!(matches!(error.kind(), ErrorKind::Bootstrap { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("belongs to another job") && text.contains("give all ranks the id"), "{text}");
+    }
+    Bootstrap::join(&living, 0, 1, &config(), soon()).unwrap();
+}
+
+#[test]
+fn a_root_of_another_version_is_named_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = UniqueId::new(Key::random().unwrap(), &[listener.local_addr().unwrap()], Kind::Given);
+    let root = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 51]).unwrap();
+        let mut answer = [0; 59];
+        answer[..10].copy_from_slice(b"rdmaccl\x01\xe7\x03");
+        stream.write_all(&answer).unwrap();
+        // Until the other end has read it and closed.
+        let _ = stream.read(&mut [0]);
+    });
+    let error = Bootstrap::join(&id, 0, 1, &config(), soon()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Bootstrap { .. }), "{error}");
+    assert!(error.to_string().contains("protocol version 999, this one 1"), "{error}");
+    root.join().unwrap();
+}
+
+#[test]
+fn a_rank_of_another_version_is_told_ours_and_has_no_effect() {
+    let id = UniqueId::create(&config()).unwrap();
+    let mut stream = TcpStream::connect(root_of(&id)).unwrap();
+    let mut hello = session::Session::dial(id.key(), Purpose::Join).unwrap();
+    hello.outgoing()[8] = 99;
+    stream.write_all(hello.outgoing()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[..11], *b"rdmaccl\x01\x01\x00\x02", "magic, our version, refused");
+    assert!(answer[43..].iter().all(|byte| *byte == 0), "no proof for a stranger");
+    Bootstrap::join(&id, 0, 1, &config(), soon()).unwrap();
+}
+
+#[test]
+fn an_address_that_refuses_and_one_that_is_silent_are_passed_over() {
+    let living = UniqueId::create(&config()).unwrap();
+    // Its kernel takes calls; nobody answers them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [nobody(), silent.local_addr().unwrap(), root_of(&living)];
+    let id = UniqueId::new(living.key(), &addresses, Kind::Given);
+    Bootstrap::join(&id, 0, 1, &config(), soon()).unwrap().close();
+}
+
+#[test]
+fn after_a_failed_exchange_every_later_one_says_so() {
+    let id = UniqueId::create(&config()).unwrap();
+    let turn = std::sync::Barrier::new(2);
+    let past = || Instant::now() + Duration::from_millis(100);
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (id, turn) = (&id, &turn);
+            scope.spawn(move || {
+                let mut joined = Bootstrap::join(id, rank, 2, &config(), soon()).unwrap();
+                if rank == 0 {
+                    let first = joined.all_gather_until(b"", past()).unwrap_err().to_string();
+                    for error in [
+                        joined.all_gather(b"").unwrap_err(),
+                        joined.barrier().unwrap_err(),
+                        transport_swap(&mut joined),
+                    ] {
+                        let ErrorKind::Broken(cause) = error.kind() else { panic!("{error}") };
+                        assert_eq!(*cause, first);
+                    }
+                }
+                turn.wait();
+                if rank == 1 {
+                    // It came too late, and learns it instead of waiting.
+                    let late = joined.all_gather(b"").unwrap_err();
+                    assert!(matches!(late.kind(), ErrorKind::Timeout { .. }), "{late}");
+                    assert!(matches!(joined.barrier().unwrap_err().kind(), ErrorKind::Broken(_)));
+                }
+                turn.wait();
+            });
+        }
+    });
+}
+
+fn transport_swap(joined: &mut Bootstrap) -> Error {
+    use crate::transport::Exchange;
+    joined.exchange(soon()).swap(&[(1, vec![])]).unwrap_err()
+}
+
+#[test]
+fn one_who_left_is_told_to_all_who_wait_for_it() {
+    let id = UniqueId::create(&config()).unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..7 {
+            let id = &id;
+            scope.spawn(move || {
+                let mut joined = Bootstrap::join(id, rank, 7, &config(), soon()).unwrap();
+                if rank == 5 {
+                    return joined.close();
+                }
+                // Rank 2 is no neighbour of rank 5, and must not wait for the deadline.
+                let error = joined.all_gather(b"").unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 5, .. }), "{rank}: {error}");
+                // Its neighbours hear of it before it goes.
+                joined.close();
+            });
+        }
+    });
+}
