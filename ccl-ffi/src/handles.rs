@@ -6,7 +6,10 @@
 
 use crate::comm::cclComm_t;
 use ccl::{Communicator, Error, Result};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Communicators that may live at once in a process.
 const SLOTS: usize = 1 << 14;
@@ -19,7 +22,49 @@ struct Slot {
     communicator: Option<Communicator>,
 }
 
-static TABLE: [OnceLock<Mutex<Slot>>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+/// A slot and its lock. Threads hardly ever meet here, and each collective takes it: so taking it is one
+/// atomic exchange, giving it back a plain store (a `Mutex` needs an exchange for that too, to find its
+/// sleepers), and who finds it taken looks again now and then.
+#[derive(Default)]
+struct Guarded {
+    /// Set, with Acquire, by who takes the slot; cleared, with Release, which publishes what was done to it.
+    taken: AtomicBool,
+    slot: UnsafeCell<Slot>,
+}
+
+// SAFETY: the slot is reached through `with` only, by one thread at a time; what is in it may move to another
+// thread.
+unsafe impl Sync for Guarded where Slot: Send {}
+
+impl Guarded {
+    #[inline]
+    fn with<T>(&self, work: impl FnOnce(&mut Slot) -> T) -> T {
+        if self.taken.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        /// Gives the slot back, also when `work` panics.
+        struct Taken<'a>(&'a AtomicBool);
+        impl Drop for Taken<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let _taken = Taken(&self.taken);
+        // SAFETY: `taken` was clear and is now set by this thread, so no other thread is here until it is
+        // cleared at the end of this function; `work` cannot reach this slot again, since it would wait.
+        work(unsafe { &mut *self.slot.get() })
+    }
+
+    /// Another thread is in a call on this communicator, which may take as long as its peers do.
+    #[cold]
+    fn wait(&self) {
+        while self.taken.swap(true, Ordering::Acquire) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+static TABLE: [OnceLock<Guarded>; SLOTS] = [const { OnceLock::new() }; SLOTS];
 
 /// Slots that are free again, and how many were ever used.
 static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
@@ -37,11 +82,11 @@ pub(crate) fn insert(communicator: Communicator) -> Result<cclComm_t> {
             return Err(Error::unsupported(what, "destroy those that are not used"));
         }
     };
-    let slot = TABLE[index].get_or_init(Mutex::default);
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    slot.generation += 1;
-    slot.communicator = Some(communicator);
-    Ok(((slot.generation << SLOT_BITS) | index) as cclComm_t)
+    TABLE[index].get_or_init(Guarded::default).with(|slot| {
+        slot.generation += 1;
+        slot.communicator = Some(communicator);
+        Ok(((slot.generation << SLOT_BITS) | index) as cclComm_t)
+    })
 }
 
 /// Works with the communicator of a handle; other threads' calls on it wait.
@@ -49,23 +94,18 @@ pub(crate) fn insert(communicator: Communicator) -> Result<cclComm_t> {
 pub(crate) fn with<T>(comm: cclComm_t, work: impl FnOnce(&mut Communicator) -> Result<T>) -> Result<T> {
     let (index, generation) = (comm as usize & (SLOTS - 1), comm as usize >> SLOT_BITS);
     let Some(slot) = TABLE[index].get() else { return Err(foreign(comm)) };
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    match &mut *slot {
+    slot.with(|slot| match slot {
         Slot { generation: of, communicator: Some(communicator) } if *of == generation => work(communicator),
         _ => Err(foreign(comm)),
-    }
+    })
 }
 
 /// Takes the communicator out; the handle is dead from now on.
 pub(crate) fn remove(comm: cclComm_t) -> Result<Communicator> {
     let (index, generation) = (comm as usize & (SLOTS - 1), comm as usize >> SLOT_BITS);
     let Some(slot) = TABLE[index].get() else { return Err(foreign(comm)) };
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    if slot.generation != generation {
-        return Err(foreign(comm));
-    }
-    let communicator = slot.communicator.take().ok_or_else(|| foreign(comm))?;
-    drop(slot);
+    let taken = slot.with(|slot| slot.communicator.take_if(|_| slot.generation == generation));
+    let communicator = taken.ok_or_else(|| foreign(comm))?;
     FREE.lock().unwrap_or_else(PoisonError::into_inner).0.push(index);
     Ok(communicator)
 }
