@@ -24,9 +24,9 @@
 //! # Checks
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p ccl-transport-shm --release --lib loom
-//! RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
-//!     cargo test -p ccl-transport-shm --target x86_64-unknown-linux-gnu --tests
+//! cargo xtask loom    # every interleaving of the link, the pool and the bell
+//! cargo xtask tsan    # these tests and the collectives under ThreadSanitizer
+//! cargo xtask counts  # no system call and no allocation on the data path
 //! ```
 
 #![deny(unsafe_code)]

@@ -6,7 +6,7 @@ use ccl_core::transport::conformance::{mesh, receive, send, stress};
 use ccl_core::transport::{Fabric, LinkKey, Transport};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use common::SocketExchange;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const RANKS: u32 = 3;
@@ -16,6 +16,8 @@ const FOREVER: Duration = Duration::from_secs(3600);
 fn start(test: &str, group: &str, rank: u32) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--test-threads", "1"]);
+    // Its harness reports a test of its own; this process does that for both.
+    command.stdout(Stdio::null());
     command.env("SHM_TEST_GROUP", group).env("SHM_TEST_RANK", rank.to_string()).spawn().unwrap()
 }
 

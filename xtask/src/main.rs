@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
 //! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
-//! is a failure. What a check needs (valgrind, a nightly toolchain) is installed where that is allowed.
+//! is a failure. What a check needs (valgrind, strace) is installed where that is allowed.
 //!
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
 
@@ -70,7 +70,7 @@ enum Check {
     Proofs,
     /// The shared-memory ring under loom: every interleaving
     Loom,
-    /// The shared-memory transport under ThreadSanitizer
+    /// The shared-memory transport and all collectives over it under ThreadSanitizer
     Tsan,
     /// The perf programs between processes and threads, every type and operator
     Perf,

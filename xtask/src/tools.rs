@@ -30,15 +30,3 @@ pub(crate) fn need_from(program: &str, package: &str) -> Result<(), String> {
     }
     installed.map_err(|e| format!("{program} is missing and cannot be installed: {e}"))
 }
-
-/// Makes sure that rustup has a nightly toolchain with the standard library's source.
-pub(crate) fn need_nightly() -> Result<(), String> {
-    let source =
-        |sysroot: String| std::path::Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").exists();
-    if read(&mut command("rustc +nightly --print sysroot")).is_ok_and(source) {
-        return Ok(());
-    }
-    println!("a nightly toolchain with rust-src is missing: installing it");
-    run(&mut command("rustup toolchain install nightly --profile minimal --component rust-src"))
-        .map_err(|e| format!("no nightly toolchain with rust-src, and none can be installed: {e}"))
-}

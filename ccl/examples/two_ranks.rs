@@ -1,0 +1,156 @@
+//! `two_ranks --iterations N --bytes B`: all-reduces of two ranks, stepped in turn by one thread over links in shared
+//! memory. Nothing ever waits, so that every run does exactly the same: what `cargo xtask counts` counts.
+//!
+//! It prints `begin` before the N counted calls and `end` after them.
+
+// A command-line program talks to people.
+#![allow(clippy::print_stdout)]
+
+use ccl_core::algorithms::{Algorithm as _, OneShot};
+use ccl_core::engine::{Call, Layout, Links, Progress, Schedule};
+use ccl_core::plan::Spec;
+use ccl_core::simd::{Buffers, Level, Reducer};
+use ccl_core::transport::{Capabilities, Exchange, LinkKey, ReceiverId, SenderId, Transport as _};
+use ccl_core::{Collective, DataType, Error, Rank, ReduceOp, Result};
+use ccl_transport_shm::{ShmConfig, ShmTransport};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SPEC: Spec = Spec { collective: Collective::AllReduce, ranks: 2, root: 0, parts: 1 };
+/// Calls before the counted ones: more than there are slots to touch for the first time.
+const WARM_UP: u64 = 100;
+/// Buffers begin on a line, so that copies take the same way through every run.
+const LINE: usize = 64;
+
+/// Swaps words with the one peer, through channels.
+struct Pipe {
+    to: Sender<Vec<u8>>,
+    from: Receiver<Vec<u8>>,
+}
+
+impl Exchange for Pipe {
+    fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
+        let gone = |_| Error::invalid("swapping words with a rank that gave up", "see its error");
+        blobs.iter().try_for_each(|(_, blob)| self.to.send(blob.clone())).map_err(|_| gone(()))?;
+        blobs.iter().map(|_| self.from.recv().map_err(|_| gone(()))).collect()
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+}
+
+struct Ends<'a>(&'a mut ShmTransport);
+
+impl Links for Ends<'_> {
+    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
+        Ok(vec![self.0.sender(peers, channel)?])
+    }
+
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
+        self.0.receiver(peer, channel)
+    }
+}
+
+/// One rank: its links, its program, its call and its memory.
+struct Member {
+    transport: ShmTransport,
+    schedule: Schedule,
+    call: Call,
+    send: Vec<u8>,
+    recv: Vec<u8>,
+}
+
+impl Member {
+    fn join(rank: Rank, bytes: usize, mut pipe: Pipe) -> Result<Member> {
+        let mut transport = ShmTransport::new(rank, SPEC.ranks, &ShmConfig::default())?;
+        let links = [LinkKey { from: 0, to: 1, channel: 0 }, LinkKey { from: 1, to: 0, channel: 0 }];
+        transport.connect(&links, &mut pipe)?;
+        let schedule = Schedule::bind(&SPEC, rank, &OneShot.program(&SPEC, rank), &mut Ends(&mut transport))?;
+        let Capabilities { slot_bytes, .. } = transport.capabilities();
+        let call = Call {
+            layout: Layout::new(&SPEC, rank, bytes / size_of::<f32>(), DataType::F32, slot_bytes)?,
+            reducer: Reducer::new(DataType::F32, ReduceOp::Sum, SPEC.ranks)?,
+            tag: 0,
+            sequence: 0,
+        };
+        let value = rank as f32 + 1.0;
+        let send = on_a_line((0..bytes / size_of::<f32>()).flat_map(|_| value.to_ne_bytes()), bytes);
+        Ok(Member { transport, schedule, call, send, recv: on_a_line(std::iter::empty(), bytes) })
+    }
+
+    /// Whether the call is done.
+    fn step(&mut self) -> Result<bool> {
+        let bytes = self.call.layout.input_bytes();
+        let recv = line_of(&self.recv);
+        let buffers =
+            Buffers::new(&self.send[line_of(&self.send)..][..bytes], &mut self.recv[recv..][..bytes]);
+        Ok(self.schedule.step(&mut self.transport, &buffers)? == Progress::Done)
+    }
+}
+
+/// Where the first whole line of a buffer begins.
+fn line_of(buffer: &[u8]) -> usize {
+    buffer.as_ptr().align_offset(LINE)
+}
+
+/// A buffer whose `bytes` from [`line_of`] on are `values`, and then zero.
+fn on_a_line(values: impl Iterator<Item = u8>, bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0; bytes + LINE];
+    let start = line_of(&buffer);
+    buffer[start..].iter_mut().zip(values).for_each(|(byte, value)| *byte = value);
+    buffer
+}
+
+/// So many calls, one after the other. Instructions are counted inside this function.
+#[inline(never)]
+fn all_reduces(members: &mut [Member; 2], numbers: Range<u64>) -> Result<()> {
+    for sequence in numbers {
+        all_reduce(members, sequence)?;
+    }
+    Ok(())
+}
+
+fn all_reduce(members: &mut [Member; 2], sequence: u64) -> Result<()> {
+    for member in members.iter_mut() {
+        member.schedule.start(Call { tag: sequence, sequence, ..member.call })?;
+    }
+    let mut done = [false; 2];
+    while done != [true; 2] {
+        for (member, done) in members.iter_mut().zip(&mut done) {
+            *done = *done || member.step()?;
+        }
+    }
+    Ok(())
+}
+
+fn option(name: &str) -> std::result::Result<u64, String> {
+    let mut arguments = std::env::args().skip_while(|word| word != name).skip(1);
+    let value = arguments.next().and_then(|word| word.parse().ok());
+    value.ok_or_else(|| "usage: two_ranks --iterations N --bytes B".to_string())
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let (iterations, bytes) = (option("--iterations")?, usize::try_from(option("--bytes")?)?);
+    let (to_first, from_second) = channel();
+    let (to_second, from_first) = channel();
+    let pipe = Pipe { to: to_first, from: from_first };
+    let second = thread::spawn(move || Member::join(1, bytes, pipe));
+    let first = Member::join(0, bytes, Pipe { to: to_second, from: from_second })?;
+    let mut members = [first, second.join().map_err(|_| "the other rank panicked")??];
+
+    println!("kernels {}", Level::best());
+    all_reduces(&mut members, 0..WARM_UP)?;
+    println!("begin");
+    all_reduces(&mut members, WARM_UP..WARM_UP + iterations)?;
+    println!("end");
+
+    let sum = 3.0_f32.to_ne_bytes();
+    let is_sum = |member: &Member| {
+        let mut words = member.recv[line_of(&member.recv)..][..bytes].chunks_exact(sum.len());
+        words.all(|word| word == sum)
+    };
+    if members.iter().all(is_sum) { Ok(()) } else { Err("a wrong sum".into()) }
+}
