@@ -21,6 +21,8 @@ pub(super) struct Dialer {
     /// What became of the latest attempt at each address.
     failures: Vec<Failure>,
     pub(super) connection: Connection,
+    /// Whether the conversation has begun; from then on its end is the peer's.
+    up: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,21 +51,23 @@ impl Dialer {
         words.iter().cloned().for_each(|word| connection.say(word));
         let failures = vec![Failure::Untried; addresses.len()];
         let retry_at = Instant::now() + ATTEMPT;
-        Ok(Dialer { addresses, key, purpose, words, attempts: 0, retry_at, failures, connection })
+        Ok(Dialer { addresses, key, purpose, words, attempts: 0, retry_at, failures, connection, up: false })
     }
 
     /// The next message from the other end. Dials again where an attempt came to nothing.
     pub(super) fn hear(&mut self) -> Result<Option<Message>> {
-        if self.connection.is_open() {
-            return Ok(self.connection.hear());
-        }
         if self.connect()? { Ok(self.connection.hear()) } else { Ok(None) }
     }
 
     /// Goes on connecting; true once both ends have proved themselves.
     pub(super) fn connect(&mut self) -> Result<bool> {
+        if self.up {
+            return Ok(true);
+        }
         self.connection.shake();
-        if self.connection.is_open() {
+        // A rank that was stopped for a while may find an answer and, behind it, that it was given up.
+        self.up = self.connection.is_open() && self.connection.closed.is_none();
+        if self.up {
             return Ok(true);
         }
         let now = Instant::now();
@@ -87,6 +91,11 @@ impl Dialer {
             self.retry_at = now + ATTEMPT;
         }
         Ok(false)
+    }
+
+    /// Whether both ends have proved themselves.
+    pub(super) fn is_up(&self) -> bool {
+        self.up
     }
 
     /// When `hear` has something to do even if nothing arrives.

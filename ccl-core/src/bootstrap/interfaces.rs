@@ -3,10 +3,16 @@
 use super::net::{bootstrap_error, is_remote};
 use crate::config::Config;
 use crate::error::Result;
+use rustix::io::retry_on_intr;
 use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// The kernel answers at once; something that only looks like one may not answer at all.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWLINK: u16 = 16;
@@ -88,6 +94,7 @@ fn dump(request: u16, body: usize) -> rustix::io::Result<Vec<Vec<u8>>> {
     // No protocol means number 0, which is NETLINK_ROUTE.
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     let mut ask = vec![0; 16 + body];
     let len = ask.len() as u32;
     ask[..4].copy_from_slice(&len.to_ne_bytes());
@@ -97,7 +104,8 @@ fn dump(request: u16, body: usize) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut messages = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let (len, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+        // A signal must not cost the ranks of other hosts.
+        let (len, _) = retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()))?;
         if len == 0 {
             return Ok(messages);
         }

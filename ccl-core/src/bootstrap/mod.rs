@@ -222,25 +222,22 @@ fn ask_root(
             Some(_) => return Err(bootstrap_error("the root answered with something else")),
             None => {}
         }
-        let connection = &mut dialer.connection;
-        if connection.is_open()
-            && let Some(cause) = &connection.closed
-        {
+        let is_up = dialer.is_up();
+        if let (true, Some(cause)) = (is_up, &dialer.connection.closed) {
             return Err(bootstrap_error(format!("rank 0's root service went away: {cause}")));
         }
         if !id.is_rendezvous() && dialer.is_hopeless() {
             return Err(bootstrap_error(format!("no root service takes this rank: {}", dialer.failures())));
         }
         let now = Instant::now();
-        let is_open = dialer.connection.is_open();
-        if !is_open && now >= deadline {
+        if !is_up && now >= deadline {
             let remedy = format!("rank 0's root service was not reached ({})", dialer.failures());
             return Err(timeout(vec![0], remedy));
         }
         if now >= deadline + GRACE {
             return Err(timeout(vec![0], "rank 0's root service is silent; look at its host".to_string()));
         }
-        let until = if is_open { deadline + GRACE } else { deadline.min(dialer.wake()) };
+        let until = if is_up { deadline + GRACE } else { deadline.min(dialer.wake()) };
         wait(&[], std::iter::once(&mut dialer.connection), until)?;
     }
 }

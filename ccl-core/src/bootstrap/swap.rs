@@ -151,7 +151,8 @@ impl Side {
                 Some(_) => {
                     return Err(bootstrap_error(format!("rank {peer} answered a swap with something else")));
                 }
-                None => lost_while_open(peer, &dialer.connection)?,
+                None if dialer.is_up() => lost(peer, &dialer.connection)?,
+                None => {}
             },
             Side::Called(waiting) => {
                 if waiting.is_none() {
@@ -170,7 +171,7 @@ impl Side {
                     Some(_) => {
                         return Err(bootstrap_error(format!("rank {peer} began a swap with something else")));
                     }
-                    None => lost_while_open(peer, connection)?,
+                    None => lost(peer, connection)?,
                 }
             }
             Side::Leaving(connection) => {
@@ -185,12 +186,13 @@ impl Side {
     }
 }
 
-fn lost_while_open(peer: Rank, connection: &Connection) -> Result<()> {
+/// An error where a conversation that had begun is over.
+fn lost(peer: Rank, connection: &Connection) -> Result<()> {
     match &connection.closed {
-        Some(cause) if connection.is_open() => {
+        Some(cause) => {
             Err(ErrorKind::PeerLost { peer, cause: format!("while swapping connection data: {cause}") }
                 .into())
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }

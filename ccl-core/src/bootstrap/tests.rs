@@ -140,3 +140,31 @@ fn one_who_left_is_told_to_all_who_wait_for_it() {
         }
     });
 }
+
+#[test]
+fn a_rank_that_was_given_up_while_it_slept_calls_again() {
+    let id = UniqueId::create(&config()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let given = UniqueId::new(id.key(), &[listener.local_addr().unwrap(), root_of(&id)], Kind::Given);
+    let key = id.key();
+    // Answers as the root does and gives the caller up in the same breath.
+    let impatient = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut hello = [0; 51];
+        stream.read_exact(&mut hello).unwrap();
+        let mut session = session::Session::accept(key, &[Purpose::Join]).unwrap();
+        session.feed(&hello);
+        session.shake_hands().unwrap();
+        stream.write_all(session.outgoing()).unwrap();
+    });
+    let mut dialer = Dialer::new(given.addresses(), key, Purpose::Join, vec![]).unwrap();
+    // The hello leaves; then it sleeps, while the answer and the end come.
+    wait(&[], std::iter::once(&mut dialer.connection), soon()).unwrap();
+    dialer.connection.shake();
+    impatient.join().unwrap();
+    while !dialer.connect().unwrap() {
+        let wake = dialer.wake();
+        wait(&[], std::iter::once(&mut dialer.connection), wake).unwrap();
+    }
+    assert!(dialer.connection.closed.is_none());
+}
