@@ -1,7 +1,7 @@
 //! Running a schedule, step by step.
 
 use super::layout::Layout;
-use super::schedule::{Call, Lane, Operand, READY, Schedule};
+use super::schedule::{Call, Lane, Machine, Operand, READY, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::{Buffers, Source};
@@ -57,7 +57,7 @@ impl Schedule {
     /// output holds the result.
     #[inline]
     pub fn step<F: Fabric + ?Sized>(&mut self, fabric: &mut F, buffers: &Buffers<'_>) -> Result<Progress> {
-        let Some(call) = self.call else {
+        let Some(call) = &self.call else {
             return Err(Error::invalid("a step without a call", "start one"));
         };
         if buffers.input().len() < call.layout.input_bytes()
@@ -65,27 +65,29 @@ impl Schedule {
         {
             return Err(short_buffers(&call.layout, buffers));
         }
+        let machine = &mut self.machine;
         let mut moved = false;
-        for lane in 0..self.lanes.len() {
-            for _ in 0..self.quantum {
-                if self.lanes[lane].tile == call.layout.tiles() {
+        for lane in 0..machine.lanes.len() {
+            for _ in 0..machine.quantum {
+                if machine.lanes[lane].tile == call.layout.tiles() {
                     break;
                 }
-                match self.try_move(lane, &call, fabric, buffers)? {
-                    READY => moved = true,
-                    waits_for => {
-                        self.lanes[lane].blocked = waits_for;
+                match machine.try_move(lane, call, fabric, buffers) {
+                    Ok(READY) => moved = true,
+                    Ok(waits_for) => {
+                        machine.lanes[lane].blocked = waits_for;
                         break;
                     }
+                    Err(stop) => return Err(self.explain(lane, stop)),
                 }
-                self.advance(lane, call.layout.tiles());
+                machine.advance(lane, call.layout.tiles());
             }
         }
-        if self.running == 0 {
-            self.call = None;
-            if self.spec.collective.reduces() {
+        if machine.running == 0 {
+            if machine.reduces {
                 call.reducer.finish(buffers.output().slice(0, call.layout.output_bytes()));
             }
+            self.call = None;
             return Ok(Progress::Done);
         }
         Ok(if moved { Progress::Moved } else { Progress::Blocked })
@@ -93,10 +95,11 @@ impl Schedule {
 
     /// What the lanes wait for: those that the last step found blocked.
     pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
+        let machine = &self.machine;
         let blocked = |(_, lane): &(usize, &Lane)| self.call.is_some() && lane.blocked != READY;
-        self.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
-            let code = self.moves[lane.at as usize];
-            let on = match self.operands[(code.from + lane.blocked) as usize] {
+        machine.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
+            let code = machine.moves[lane.at as usize];
+            let on = match machine.operands[(code.from + lane.blocked) as usize] {
                 Operand::Receive { end, .. } => {
                     let end = &self.ends[end as usize];
                     WaitOn::Piece { peer: end.peers[0], channel: end.channel }
@@ -111,6 +114,72 @@ impl Schedule {
         })
     }
 
+    /// What stopped a lane, in words.
+    #[cold]
+    fn explain(&self, lane: usize, stop: Stop) -> Error {
+        let (Some(call), machine) = (&self.call, &self.machine) else {
+            return Error::invalid("a step without a call", "start one");
+        };
+        let lane = &machine.lanes[lane];
+        let peers = |end: u32| &self.ends[end as usize].peers;
+        match stop {
+            Stop::Fabric(error) => error,
+            Stop::Mismatch { end, theirs } => ErrorKind::Mismatch {
+                peer: peers(end)[0],
+                here: self.spec.collective,
+                sequence: call.sequence,
+                ours: call.tag,
+                theirs,
+            }
+            .into(),
+            // The tags agree, so this is a fault of the plan or of a transport.
+            Stop::Uneven { operand, len, first } => {
+                let code = machine.moves[lane.at as usize];
+                let what = match machine.operands[code.from as usize + operand] {
+                    Operand::Input(_) => "input".to_string(),
+                    Operand::Output(_) => "output".to_string(),
+                    Operand::Scratch(_) => "scratch".to_string(),
+                    Operand::Receive { end, .. } => format!("message from rank {}", peers(end)[0]),
+                    Operand::Send { end, .. } => format!("slot to ranks {:?}", peers(end)),
+                };
+                ErrorKind::Malformed {
+                    what: format!(
+                        "piece in {} #{} (rank {}, move {}, tile {})",
+                        self.spec.collective,
+                        call.sequence,
+                        self.rank,
+                        lane.at - lane.first,
+                        lane.tile
+                    ),
+                    cause: format!(
+                        "the {what} has {len} bytes where the move's first source has {first}, in elements of {}",
+                        call.layout.element_bytes()
+                    ),
+                }
+                .into()
+            }
+        }
+    }
+}
+
+/// Why a move cannot be made at all.
+enum Stop {
+    /// The transport failed.
+    Fabric(Error),
+    /// A message of another call came in.
+    Mismatch { end: u32, theirs: u64 },
+    /// A piece, of the operand so numbered within the move, is not in whole elements, or not as long as the
+    /// move's first source.
+    Uneven { operand: usize, len: usize, first: usize },
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Fabric(error)
+    }
+}
+
+impl Machine {
     #[inline]
     fn advance(&mut self, lane: usize, tiles: usize) {
         let lane = &mut self.lanes[lane];
@@ -127,8 +196,8 @@ impl Schedule {
 
     /// Makes the lane's next move and returns [`READY`], or returns the operand that it waits for.
     ///
-    /// What was found ready stays ready (`peek` and `reserve` are idempotent), so the try begins with the
-    /// operand that was missing last time.
+    /// What was found ready stays ready (`peek` and `reserve` are idempotent), so a move that waits for a
+    /// piece asks for that one alone, and begins again when it is there.
     #[inline]
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
@@ -136,22 +205,22 @@ impl Schedule {
         call: &Call,
         fabric: &mut F,
         buffers: &Buffers<'_>,
-    ) -> Result<u32> {
+    ) -> Result<u32, Stop> {
         let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
-        let sources = &self.operands[code.from as usize..code.into as usize];
-        let sinks = &self.operands[code.into as usize..code.end as usize];
-        let reduces = self.spec.collective.reduces();
-        let resume = if lane.blocked == READY { 0 } else { lane.blocked as usize };
+        let (from, into) = self.operands[code.from as usize..code.end as usize]
+            .split_at((code.into - code.from) as usize);
+        if let Some(&Operand::Receive { from, .. }) = from.get(lane.blocked as usize)
+            && fabric.peek(from)?.is_none()
+        {
+            return Ok(lane.blocked);
+        }
 
-        // A missing slot is asked for with the length that is known once the sources are: all of them are
-        // here, so they are gathered again.
-        let first = if resume < sources.len() { resume } else { 0 };
-        for index in (first..sources.len()).chain(0..first) {
-            let source = match sources[index] {
+        for (index, (source, operand)) in self.sources.iter_mut().zip(from).enumerate() {
+            *source = match *operand {
                 Operand::Input(place) => {
                     let (at, len) = call.layout.at(place, lane.tile);
-                    Source { piece: buffers.input().slice(at, len), scaled: reduces }
+                    Source { piece: buffers.input().slice(at, len), scaled: self.reduces }
                 }
                 Operand::Output(place) => {
                     let (at, len) = call.layout.at(place, lane.tile);
@@ -164,43 +233,42 @@ impl Schedule {
                 Operand::Receive { from, end } => match fabric.peek(from)? {
                     None => return Ok(index as u32),
                     Some(Arrival { piece, tag }) if tag == call.tag => Source { piece, scaled: false },
-                    Some(arrival) => return Err(self.mismatch(call, end, arrival.tag)),
+                    Some(Arrival { tag: theirs, .. }) => return Err(Stop::Mismatch { end, theirs }),
                 },
                 Operand::Send { .. } => unreachable!("the binder makes no source of a sender"),
             };
-            self.sources[index] = source;
         }
-        let from = &self.sources[..sources.len()];
-        let len = from[0].piece.len();
-        if len & (call.layout.element_bytes() - 1) != 0 {
-            return Err(self.uneven(call, &lane, 0, len, len));
+        let sources = &self.sources[..from.len()];
+        let first = sources[0].piece.len();
+        let uneven = |operand, len| Err(Stop::Uneven { operand, len, first });
+        if first & (call.layout.element_bytes() - 1) != 0 {
+            return uneven(0, first);
         }
-        for (index, source) in from.iter().enumerate() {
-            if source.piece.len() != len {
-                return Err(self.uneven(call, &lane, index, source.piece.len(), len));
+        for (index, source) in sources.iter().enumerate().skip(1) {
+            if source.piece.len() != first {
+                return uneven(index, source.piece.len());
             }
         }
 
-        for (index, sink) in sinks.iter().enumerate() {
-            self.sinks[index] = match *sink {
+        for (index, (sink, operand)) in self.sinks.iter_mut().zip(into).enumerate() {
+            *sink = match *operand {
                 Operand::Output(place) => {
-                    let (at, wanted) = call.layout.at(place, lane.tile);
-                    if wanted != len {
-                        return Err(self.uneven(call, &lane, sources.len() + index, wanted, len));
+                    let (at, len) = call.layout.at(place, lane.tile);
+                    if len != first {
+                        return uneven(from.len() + index, len);
                     }
-                    buffers.output().slice(at, len)
+                    buffers.output().slice(at, first)
                 }
                 Operand::Scratch(scratch) => {
-                    if len > call.layout.longest_piece() {
-                        let longest = call.layout.longest_piece();
-                        return Err(self.uneven(call, &lane, sources.len() + index, longest, len));
+                    if first > call.layout.longest_piece() {
+                        return uneven(from.len() + index, call.layout.longest_piece());
                     }
-                    self.scratch_len[scratch as usize] = len;
-                    self.scratch.sink(scratch as usize, len)
+                    self.scratch_len[scratch as usize] = first;
+                    self.scratch.sink(scratch as usize, first)
                 }
-                Operand::Send { to, .. } => match fabric.reserve(to, len)? {
+                Operand::Send { to, .. } => match fabric.reserve(to, first)? {
                     Some(slot) => slot,
-                    None => return Ok((sources.len() + index) as u32),
+                    None => return Ok((from.len() + index) as u32),
                 },
                 Operand::Input(_) | Operand::Receive { .. } => {
                     unreachable!("the binder makes no sink of an input or a receiver")
@@ -208,60 +276,19 @@ impl Schedule {
             };
         }
 
-        call.reducer.apply(&self.sources[..sources.len()], &self.sinks[..sinks.len()]);
+        call.reducer.apply(sources, &self.sinks[..into.len()]);
 
-        for sink in sinks {
-            if let Operand::Send { to, .. } = *sink {
+        for operand in into {
+            if let Operand::Send { to, .. } = *operand {
                 fabric.publish(to, call.tag)?;
             }
         }
-        for source in sources {
-            if let Operand::Receive { from, .. } = *source {
+        for operand in from {
+            if let Operand::Receive { from, .. } = *operand {
                 fabric.release(from)?;
             }
         }
         Ok(READY)
-    }
-
-    #[cold]
-    fn mismatch(&self, call: &Call, end: u32, theirs: u64) -> Error {
-        ErrorKind::Mismatch {
-            peer: self.ends[end as usize].peers[0],
-            here: self.spec.collective,
-            sequence: call.sequence,
-            ours: call.tag,
-            theirs,
-        }
-        .into()
-    }
-
-    /// A piece that is not in whole elements, or not as long as its move's first source: the tags agree, so
-    /// this is a fault of the plan or of a transport.
-    #[cold]
-    fn uneven(&self, call: &Call, lane: &Lane, operand: usize, len: usize, first: usize) -> Error {
-        let code = self.moves[lane.at as usize];
-        let what = match self.operands[code.from as usize + operand] {
-            Operand::Input(_) => "input".to_string(),
-            Operand::Output(_) => "output".to_string(),
-            Operand::Scratch(_) => "scratch".to_string(),
-            Operand::Receive { end, .. } => format!("message from rank {}", self.ends[end as usize].peers[0]),
-            Operand::Send { end, .. } => format!("slot to ranks {:?}", self.ends[end as usize].peers),
-        };
-        ErrorKind::Malformed {
-            what: format!(
-                "piece in {} #{} (rank {}, move {}, tile {})",
-                self.spec.collective,
-                call.sequence,
-                self.rank,
-                lane.at - lane.first,
-                lane.tile
-            ),
-            cause: format!(
-                "the {what} has {len} bytes where the move's first source has {first}, in elements of {}",
-                call.layout.element_bytes()
-            ),
-        }
-        .into()
     }
 }
 

@@ -15,11 +15,19 @@ use crate::transport::{ReceiverId, SenderId};
 pub struct Schedule {
     pub(super) spec: Spec,
     pub(super) rank: Rank,
+    pub(super) ends: Vec<End>,
+    pub(super) call: Option<Call>,
+    pub(super) machine: Machine,
+}
+
+/// What a step works with: the bound program and where it is.
+#[derive(Debug)]
+pub(super) struct Machine {
     pub(super) lanes: Vec<Lane>,
     pub(super) moves: Vec<Code>,
     pub(super) operands: Vec<Operand>,
-    pub(super) ends: Vec<End>,
-    pub(super) call: Option<Call>,
+    /// Whether contributions are combined; else there is nothing to scale.
+    pub(super) reduces: bool,
     /// Lanes of the call that are not at their end.
     pub(super) running: usize,
     /// Moves that one lane may make in one step.
@@ -124,21 +132,19 @@ impl Schedule {
         }
         // Every lane gets its turn within the bound of a step.
         const MOVES_PER_STEP: usize = 64;
-        Ok(Schedule {
-            spec: *spec,
-            rank,
+        let machine = Machine {
             quantum: (MOVES_PER_STEP / lanes.len().max(1)).max(1),
             lanes,
             moves,
             operands: binder.operands,
-            ends: binder.ends,
-            call: None,
+            reduces: spec.collective.reduces(),
             running: 0,
             scratch: Slab::default(),
             scratch_len: vec![0; scratch as usize],
             sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
             sinks: vec![PieceMut::EMPTY; widest.1],
-        })
+        };
+        Ok(Schedule { spec: *spec, rank, ends: binder.ends, call: None, machine })
     }
 
     /// What the bound plan is for.
@@ -169,16 +175,17 @@ impl Schedule {
                 format!("it must be made for rank {} and {:?}", self.rank, self.spec),
             ));
         }
-        if !self.scratch_len.is_empty() {
-            self.scratch.fit(self.scratch_len.len(), call.layout.longest_piece());
+        let machine = &mut self.machine;
+        if !machine.scratch_len.is_empty() {
+            machine.scratch.fit(machine.scratch_len.len(), call.layout.longest_piece());
         }
-        self.running = 0;
-        for lane in &mut self.lanes {
+        machine.running = 0;
+        for lane in &mut machine.lanes {
             (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);
             if lane.first == lane.end {
                 lane.tile = call.layout.tiles();
             } else {
-                self.running += 1;
+                machine.running += 1;
             }
         }
         self.call = Some(call);

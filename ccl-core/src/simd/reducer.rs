@@ -98,10 +98,15 @@ impl Reducer {
 
     /// Turns the sums in a finished output into the result: integer means are divided here, everything
     /// else is left as it is. Once per call.
+    #[inline]
     pub fn finish(&self, output: PieceMut) {
-        if self.divisor == 1 {
-            return;
+        if self.divisor != 1 {
+            self.divide(output);
         }
+    }
+
+    #[cold]
+    fn divide(&self, output: PieceMut) {
         match self.dtype {
             DataType::I8 => each(output, |x: i8| (x as i64 / self.divisor as i64) as i8),
             DataType::U8 => each(output, |x: u8| (x as u32 / self.divisor) as u8),
