@@ -151,9 +151,9 @@ impl ShmTransport {
     /// Maps the segments of all peers that are new.
     fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, deadline: Instant) -> Result<()> {
         let (here, there): (Vec<_>, Vec<_>) = words.iter().partition(|(_, word)| word.process == process);
-        for (&peer, word) in here {
+        for &(&peer, word) in &here {
             if let Entry::Vacant(place) = self.peers.entry(peer) {
-                let segment = Segment::of_this_process(word.segment)
+                let segment = Segment::of_this_process(word.segment, self.segment_id)
                     .ok_or_else(|| broken(peer, "its transport was dropped while connecting"))?;
                 place.insert(segment);
             }
@@ -194,7 +194,12 @@ impl ShmTransport {
                 mailbox.wait(if to_send.is_empty() { left } else { left.min(RETRY) });
             }
         }
-        Ok(())
+        let waited_for = here.iter().filter(|(_, word)| word.wants_descriptor);
+        let absent: Vec<_> = waited_for
+            .filter(|(_, word)| !self.segment.wait_until_taken(word.segment, deadline))
+            .map(|&(&peer, _)| peer)
+            .collect();
+        if absent.is_empty() { Ok(()) } else { Err(absent_ranks(absent, start.elapsed())) }
     }
 
     /// Registers the links of a row at both ends.

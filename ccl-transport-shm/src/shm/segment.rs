@@ -6,9 +6,10 @@ use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// The bell, and room for more words of the rank, lie in the first page.
 const LINKS_AT: usize = 4096;
@@ -64,7 +65,15 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 /// The segments made by this process, for ranks that are threads of it: they use the same mapping.
-static OURS: Mutex<Option<HashMap<u128, Weak<Segment>>>> = Mutex::new(None);
+static OURS: Mutex<Ours> = Mutex::new(Ours { segments: BTreeMap::new(), taken: BTreeSet::new() });
+/// Something was added to [`Ours::taken`].
+static TAKEN: Condvar = Condvar::new();
+
+struct Ours {
+    segments: BTreeMap<u128, Weak<Segment>>,
+    /// Pairs of a segment and the segment of the rank that has taken it, until the owner has noticed.
+    taken: BTreeSet<(u128, u128)>,
+}
 
 impl Segment {
     /// A new one, of zero bytes. Takes no memory until it is touched.
@@ -82,14 +91,31 @@ impl Segment {
             |e| Error::system("sealing the links' memory", e, "the kernel must support memfd seals"),
         )?;
         let segment = Arc::new(Segment::map(id, fd, geometry)?);
-        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-        ours.get_or_insert_default().insert(id, Arc::downgrade(&segment));
+        ours().segments.insert(id, Arc::downgrade(&segment));
         Ok(segment)
     }
 
-    /// The segment that another rank of this process made.
-    pub(crate) fn of_this_process(id: u128) -> Option<Arc<Segment>> {
-        OURS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&id)?.upgrade()
+    /// The segment that another rank of this process made, for the rank that owns the segment `taker`.
+    pub(crate) fn of_this_process(id: u128, taker: u128) -> Option<Arc<Segment>> {
+        let mut ours = ours();
+        let segment = ours.segments.get(&id)?.upgrade()?;
+        ours.taken.insert((id, taker));
+        TAKEN.notify_all();
+        Some(segment)
+    }
+
+    /// Waits until the rank that owns the segment `taker`, in this process too, has taken this one: an owner that
+    /// went on could be done and gone before. (A descriptor, once sent, stays.) False at the deadline.
+    pub(crate) fn wait_until_taken(&self, taker: u128, deadline: Instant) -> bool {
+        let mut ours = ours();
+        while !ours.taken.remove(&(self.id, taker)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return false;
+            }
+            ours = TAKEN.wait_timeout(ours, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// A peer's, by its descriptor; the text says why it cannot be one.
@@ -181,12 +207,15 @@ impl Drop for Segment {
         // SAFETY: made by `map` with this length; whoever holds addresses in it holds an `Arc` of it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.geometry.bytes()) };
         debug_assert!(unmapped.is_ok());
-        let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ours) = ours.as_mut() {
-            // A peer's segment has the same id in its own process only.
-            if ours.get(&self.id).is_some_and(|s| s.strong_count() == 0) {
-                ours.remove(&self.id);
-            }
+        let mut ours = ours();
+        // A peer's segment has the same id in its own process only.
+        if ours.segments.get(&self.id).is_some_and(|s| s.strong_count() == 0) {
+            ours.segments.remove(&self.id);
+            ours.taken.retain(|(id, _)| *id != self.id);
         }
     }
+}
+
+fn ours() -> MutexGuard<'static, Ours> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
