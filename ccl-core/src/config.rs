@@ -136,7 +136,7 @@ variables! {
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
     "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a size above 0 like 65536 or 64K", slot_bytes: size, usize::to_string;
-    "RDMACCL_CREDITS" = "8", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
+    "RDMACCL_CREDITS" = "32", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
         credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
     "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
         simd: |v| v.parse().ok(), SimdChoice::to_string;
@@ -223,7 +223,7 @@ impl Default for Config {
             algorithms: Vec::new(),
             tile_bytes: None,
             slot_bytes: 64 * 1024,
-            credits: 8,
+            credits: 32,
             simd: SimdChoice::Auto,
             host_id: None,
             verify: VerifyPolicy::Auto,

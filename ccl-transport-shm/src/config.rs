@@ -20,7 +20,7 @@ pub struct ShmConfig {
 
 impl Default for ShmConfig {
     fn default() -> ShmConfig {
-        ShmConfig { slot_bytes: 64 << 10, credits: 8, max_links: None, host_id: None }
+        ShmConfig { slot_bytes: 64 << 10, credits: 32, max_links: None, host_id: None }
     }
 }
 

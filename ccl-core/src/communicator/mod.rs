@@ -201,7 +201,7 @@ impl Communicator {
                 Progress::Done => return Ok(()),
                 Progress::Moved => patience.reset(),
                 Progress::Blocked => match patience.next() {
-                    Wait::Spin => std::hint::spin_loop(),
+                    Wait::Spin => {}
                     Wait::Yield => std::thread::yield_now(),
                     Wait::Park(limit) => self.park(schedule, patience.waited(), limit)?,
                 },
