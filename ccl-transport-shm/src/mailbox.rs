@@ -97,3 +97,36 @@ impl Mailbox {
 fn address(segment: u128) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(format!("rdmaccl-{segment:032x}").as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_letters_with_the_token_and_a_descriptor_are_taken() {
+        let (segment, token) = (crate::transport::random().unwrap(), 7);
+        let mailbox = Mailbox::open(segment, token).unwrap();
+        let stranger = Mailbox::open(crate::transport::random().unwrap(), 8).unwrap();
+        let post = |bytes: &[u8], fd: Option<BorrowedFd<'_>>| {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds: Vec<_> = fd.into_iter().collect();
+            if !fds.is_empty() {
+                assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            }
+            let (to, flags) = (address(segment).unwrap(), SendFlags::DONTWAIT);
+            sendmsg_addr(&stranger.socket, &to, &[IoSlice::new(bytes)], &mut control, flags).unwrap();
+        };
+        let right = [&token.to_le_bytes()[..], &3_u32.to_le_bytes()].concat();
+        let fd = stranger.socket.as_fd();
+        post(b"", Some(fd));
+        post(&right[..19], Some(fd));
+        post(&[&right[..], b"x"].concat(), Some(fd));
+        post(&right, None);
+        assert!(stranger.post(3, fd, segment, token + 1).unwrap());
+        assert!(stranger.post(3, fd, segment, token).unwrap());
+        let (rank, _) = mailbox.take().unwrap().unwrap();
+        assert_eq!(rank, 3);
+        assert!(mailbox.take().unwrap().is_none(), "a letter that is not for us was taken");
+    }
+}

@@ -8,6 +8,8 @@
 mod incoming;
 mod outgoing;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use incoming::Incoming;
 pub(crate) use outgoing::Outgoing;
