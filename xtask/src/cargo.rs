@@ -2,6 +2,7 @@
 
 use crate::shell::{command, root, run, target, tee};
 use crate::tally::{Outcome, count_tests};
+use crate::tools;
 use std::process::Command;
 
 pub(crate) fn fmt() -> Outcome {

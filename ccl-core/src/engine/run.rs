@@ -208,8 +208,8 @@ impl Machine {
     ) -> Result<u32, Stop> {
         let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
-        let (from, into) = self.operands[code.from as usize..code.end as usize]
-            .split_at((code.into - code.from) as usize);
+        let (from, into) =
+            self.operands[code.from as usize..code.end as usize].split_at((code.into - code.from) as usize);
         if let Some(&Operand::Receive { from, .. }) = from.get(lane.blocked as usize)
             && fabric.peek(from)?.is_none()
         {
