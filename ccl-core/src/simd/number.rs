@@ -49,6 +49,9 @@ pub(super) trait Number: Copy + 'static {
 
 /// What operators work on.
 pub(super) trait Value: Copy + 'static {
+    /// Whether minima and maxima are one instruction.
+    const ORDERED: bool;
+
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     fn least(self, other: Self) -> Self;
@@ -58,8 +61,8 @@ pub(super) trait Value: Copy + 'static {
 
 /// A reduction operator.
 pub(super) trait Op: 'static {
-    /// Whether it is one instruction on any type.
-    const PLAIN: bool;
+    /// Whether it asks which value is less.
+    const COMPARES: bool;
 
     fn combine<V: Value>(a: V, b: V) -> V;
 }
@@ -70,7 +73,7 @@ pub(super) struct Min;
 pub(super) struct Max;
 
 impl Op for Sum {
-    const PLAIN: bool = true;
+    const COMPARES: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.add(b)
@@ -78,7 +81,7 @@ impl Op for Sum {
 }
 
 impl Op for Prod {
-    const PLAIN: bool = true;
+    const COMPARES: bool = false;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.multiply(b)
@@ -86,7 +89,7 @@ impl Op for Prod {
 }
 
 impl Op for Min {
-    const PLAIN: bool = false;
+    const COMPARES: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.least(b)
@@ -94,7 +97,7 @@ impl Op for Min {
 }
 
 impl Op for Max {
-    const PLAIN: bool = false;
+    const COMPARES: bool = true;
     #[inline(always)]
     fn combine<V: Value>(a: V, b: V) -> V {
         a.most(b)
@@ -105,7 +108,7 @@ macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
-            const BLOCKS: bool = size_of::<$t>() >= 4;
+            const BLOCKS: bool = size_of::<$t>() > 1;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -117,6 +120,7 @@ macro_rules! integer {
         }
 
         impl Value for $t {
+            const ORDERED: bool = true;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self.wrapping_add(other)
@@ -143,11 +147,18 @@ macro_rules! integer {
 
 integer!(i8, u8, i16, u16, i32, u32, i64, u64);
 
+/// All bits where the condition holds, none where it does not.
+macro_rules! mask {
+    ($bits:ty, $condition:expr) => {
+        <$bits>::from($condition).wrapping_neg()
+    };
+}
+
 macro_rules! float {
-    ($($t:ty),*) => {$(
+    ($($t:ty as $bits:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
-            const BLOCKS: bool = size_of::<$t>() >= 4;
+            const BLOCKS: bool = true;
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -159,6 +170,7 @@ macro_rules! float {
         }
 
         impl Value for $t {
+            const ORDERED: bool = false;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self + other
@@ -167,19 +179,20 @@ macro_rules! float {
             fn multiply(self, other: $t) -> $t {
                 self * other
             }
-            // A comparison with NaN is false, so the first choice takes `other` where that is NaN. Equal
-            // values have equal bits, or are zeros whose sign bits decide.
+            // A comparison with NaN is false, so the choice takes `other` where that is NaN; where `self` is, all
+            // bits are set. Equal values have equal bits, or are zeros whose sign bits decide. Masks, not
+            // choices: those come out as scalar code.
             #[inline(always)]
             fn least(self, other: $t) -> $t {
                 let less = if self < other { self } else { other };
-                let less = if self == other { <$t>::from_bits(self.to_bits() | other.to_bits()) } else { less };
-                if self.is_nan() { self } else { less }
+                let zeros = self.to_bits() & mask!($bits, self == other);
+                <$t>::from_bits(less.to_bits() | zeros | mask!($bits, self != self))
             }
             #[inline(always)]
             fn most(self, other: $t) -> $t {
                 let more = if self > other { self } else { other };
-                let more = if self == other { <$t>::from_bits(self.to_bits() & other.to_bits()) } else { more };
-                if self.is_nan() { self } else { more }
+                let zeros = self.to_bits() | mask!($bits, self != other);
+                <$t>::from_bits(more.to_bits() & zeros | mask!($bits, self != self))
             }
             #[inline(always)]
             fn from_f64(x: f64) -> $t {
@@ -189,7 +202,7 @@ macro_rules! float {
     )*};
 }
 
-float!(f32, f64);
+float!(f32 as u32, f64 as u64);
 
 /// IEEE half precision.
 #[derive(Clone, Copy)]
@@ -313,7 +326,8 @@ impl Number for Brain {
     fn narrow(value: f32) -> Brain {
         let bits = value.to_bits();
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-        Brain(if value.is_nan() { bits >> 16 | 0x40 } else { rounded } as u16)
+        // All bits set are a NaN.
+        Brain((rounded | mask!(u32, value.is_nan())) as u16)
     }
 }
 

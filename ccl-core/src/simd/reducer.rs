@@ -157,7 +157,7 @@ fn same_for_signed<O: Op>(level: Level, dtype: DataType) -> Kernel {
     }
 }
 
-/// The kernel for each type, with the values that fill a block of 64 bytes.
+/// The kernel for each type, with the values of a block: as many as the compiler was measured to do best with.
 macro_rules! by_type {
     ($dtype:expr, $kernel:path, $half:ty, $op:ty) => {{
         use $kernel as kernel;
@@ -166,10 +166,10 @@ macro_rules! by_type {
             DataType::U8 => kernel::<u8, $op, 64>,
             DataType::I16 => kernel::<i16, $op, 32>,
             DataType::U16 => kernel::<u16, $op, 32>,
-            DataType::I32 => kernel::<i32, $op, 16>,
-            DataType::U32 => kernel::<u32, $op, 16>,
-            DataType::I64 => kernel::<i64, $op, 8>,
-            DataType::U64 => kernel::<u64, $op, 8>,
+            DataType::I32 => kernel::<i32, $op, 32>,
+            DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I64 => kernel::<i64, $op, 16>,
+            DataType::U64 => kernel::<u64, $op, 16>,
             DataType::F16 => kernel::<$half, $op, 16>,
             DataType::BF16 => kernel::<Brain, $op, 16>,
             DataType::F32 => kernel::<f32, $op, 16>,

@@ -1,7 +1,7 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
 //! There are two ways through it. Where the operation is one instruction on the type ([`Number::BLOCKS`],
-//! [`Op::PLAIN`]), a block is as many elements as fill 64 bytes of values: the body holds four blocks of values in registers
+//! [`Op::COMPARES`], [`Value::ORDERED`]), a block is 64 or 128 bytes of values: the body holds four blocks of values in registers
 //! while it goes through the sources, so every source is read once and every sink written once, and the
 //! operations are elementwise on arrays of constant length, which the compiler turns into the vector
 //! instructions that the instruction set has. Elsewhere (conversions, minima of floats) such arrays come out as
@@ -49,7 +49,7 @@ pub(super) unsafe fn avx512<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
     let elements = job.bytes / size_of::<N>();
     let mut at = 0;
-    if !(N::BLOCKS && O::PLAIN) {
+    if !N::BLOCKS || O::COMPARES && !N::Value::ORDERED {
         while at < elements {
             let len = RUN.min(elements - at);
             // SAFETY: the run lies inside the pieces.
