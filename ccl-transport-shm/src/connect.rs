@@ -2,6 +2,7 @@
 
 use crate::blob::{Blob, Row};
 use crate::mailbox::Mailbox;
+use crate::pool::warm_slots;
 use crate::shm::{Incoming, Outgoing, Segment};
 use crate::sys;
 use crate::transport::{ShmTransport, random};
@@ -47,7 +48,7 @@ impl ShmTransport {
         }
         self.attach(&words, process, exchange.deadline())?;
         for (&peer, row) in &rows {
-            self.add(peer, row, &words[&peer]);
+            self.add(peer, row, &words[&peer])?;
         }
         tracing::debug!(
             rank = self.rank,
@@ -202,21 +203,27 @@ impl ShmTransport {
         if absent.is_empty() { Ok(()) } else { Err(absent_ranks(absent, start.elapsed())) }
     }
 
-    /// Registers the links of a row at both ends.
-    fn add(&mut self, peer: Rank, row: &Rows, word: &Blob) {
+    /// Registers the links of a row at both ends, and gets the memory of the warm slots of both, so that
+    /// the first calls do not.
+    fn add(&mut self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
         let segment = &self.peers[&peer];
         self.barrier &= word.barrier;
         for (link, &channel) in (row.first..).zip(&row.to) {
             let key = LinkKey { from: self.rank, to: peer, channel };
             self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
             self.outgoing.push(Outgoing::new(key, Arc::clone(&self.segment), link, Arc::clone(segment)));
-            self.pool.grow(self.geometry.credits);
+            self.segment.populate_slots(self.pool.grow(self.geometry.credits))?;
+        }
+        if !row.from.is_empty() {
+            let warm = warm_slots(self.geometry.slot_bytes, self.ranks).min(self.geometry.credits);
+            segment.populate_slots(0..warm)?;
         }
         for (link, &channel) in (word.first..).zip(&row.from) {
             let key = LinkKey { from: peer, to: self.rank, channel };
             self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
             self.incoming.push(Incoming::new(key, Arc::clone(segment), link));
         }
+        Ok(())
     }
 }
 

@@ -118,7 +118,7 @@ impl ShmTransport {
         }
         let (slot, is_new) = self.pool.take().expect("a credit implies a slot: see `pool`");
         if is_new {
-            self.segment.populate_slot(slot).inspect_err(|_| self.pool.put(slot))?;
+            self.segment.populate_slots(slot..slot + 1).inspect_err(|_| self.pool.put(slot))?;
         }
         Ok(slot)
     }

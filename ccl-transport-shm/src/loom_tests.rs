@@ -92,7 +92,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 })
             })
             .collect();
-        let mut pool = Pool::new(1 << 30);
+        let mut pool = Pool::new(1 << 30, 2);
         pool.grow(1);
         let mut ends = [SendEnd::new(1), SendEnd::new(1)];
         let (slot, _) = pool.take().unwrap();

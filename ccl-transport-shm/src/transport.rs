@@ -67,7 +67,7 @@ impl ShmTransport {
             peers: HashMap::new(),
             barrier: sys::register_barrier(),
             links: 0,
-            pool: Pool::new(geometry.slot_bytes),
+            pool: Pool::new(geometry.slot_bytes, ranks),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             outgoing_at: HashMap::new(),

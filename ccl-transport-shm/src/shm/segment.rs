@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -180,10 +181,13 @@ impl Segment {
         self.populate(credit.cast(), self.geometry.link_bytes())
     }
 
-    /// The same for a slot.
+    /// The same for a row of slots.
     #[cold]
-    pub(crate) fn populate_slot(&self, slot: u32) -> Result<()> {
-        self.populate(self.slot(slot), self.geometry.slot_bytes)
+    pub(crate) fn populate_slots(&self, slots: Range<u32>) -> Result<()> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        self.populate(self.slot(slots.start), slots.len() * self.geometry.slot_bytes)
     }
 
     fn populate(&self, at: NonNull<u8>, len: usize) -> Result<()> {
