@@ -6,10 +6,12 @@ use std::process::{Child, Command, Stdio};
 /// Says to a child of these tests how many ranks it must find.
 const CHILD: &str = "CCL_TEST_LAUNCH_SIZE";
 
+/// A rank of the other tests, which start this program again with the variable set; without it there is nothing
+/// to do.
 #[test]
-#[ignore = "a rank of the other tests, which start it as a process of its own"]
 fn a_rank() {
-    let size: f32 = std::env::var(CHILD).unwrap().parse().unwrap();
+    let Ok(size) = std::env::var(CHILD) else { return };
+    let size: f32 = size.parse().unwrap();
     let mut comm = Communicator::from_env().unwrap();
     assert_eq!(comm.size() as f32, size);
     let mut sum = [0.0];
@@ -29,7 +31,7 @@ fn start(rank: u32, size: u32, vars: &[(&str, String)]) -> Child {
             command.env_remove(name);
         }
     }
-    command.args(["--exact", "a_rank", "--ignored"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["--exact", "a_rank"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env(CHILD, size.to_string()).env("RDMACCL_INIT_TIMEOUT", "60");
     let fill = |value: &str| value.replace("@rank", &rank.to_string()).replace("@size", &size.to_string());
     command.envs(vars.iter().map(|(name, value)| (name, fill(value)))).spawn().unwrap()
