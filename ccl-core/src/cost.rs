@@ -1,13 +1,15 @@
 //! The price of a plan, and the choice of the cheapest.
 //!
 //! The model is α–β–γ with the time that a rank itself needs: a message takes α from rank to rank, a byte
-//! written takes β, a byte combined γ, a move its step. A [`Profile`] says how much of each an algorithm
+//! written takes β, a byte read from a link γ, a move its step. Combining is free: the kernels do it while
+//! they wait for the bytes. A [`Profile`] says how much of each an algorithm
 //! asks for, read off the programs of the ranks that have most to do; pricing it for a size is
 //! arithmetic. So a communicator makes the profiles of a collective once ([`Candidates`]) and chooses
 //! among them for each call.
 //!
 //! A call of several tiles is a pipeline: the first tile pays the whole row of dependent messages, each
-//! further one what the busiest rank needs for it. With more ranks than cores the work of all ranks
+//! further one what the busiest rank needs for it, and one α wherever a rank that has sent must wait for what
+//! comes back before it can go on. With more ranks than cores the work of all ranks
 //! shares the cores, and a message in the row also waits until its receiver gets a core.
 
 use crate::algorithms::{self, Algorithm};
@@ -28,7 +30,7 @@ pub struct Model {
     pub beta_ns_per_byte: f64,
     /// A byte written, when they do not.
     pub far_beta_ns_per_byte: f64,
-    /// A byte of each source but the first that is combined, on top of writing the result.
+    /// A byte read from a link, on top of writing it somewhere: it comes from another core's cache.
     pub gamma_ns_per_byte: f64,
     /// Giving the core to another rank.
     pub switch_ns: f64,
@@ -47,17 +49,17 @@ pub struct Model {
 impl Model {
     /// Ranks of one machine that talk through shared memory.
     ///
-    /// The constants are measurements on two Zen 4 cores: a cache line takes 50 to 60 ns one way,
-    /// `memcpy` moves 30 GB/s in cache and 10 GB/s to memory on one core, `sched_yield` takes 1.4 µs on
-    /// one core.
+    /// The constants are measurements on two Zen 5 cores: a cache line takes 50 to 60 ns one way, a stream
+    /// of slots moves 60 GB/s, a copy 80 GB/s in cache and 27 to memory; `sched_yield` takes 1.4 µs on one
+    /// core.
     pub fn shared_memory(cores: u32, ranks: u32) -> Model {
         Model {
             alpha_ns: 60.0,
             step_ns: 15.0,
             message_ns: 10.0,
-            beta_ns_per_byte: 1.0 / 30.0,
-            far_beta_ns_per_byte: 1.0 / 10.0,
-            gamma_ns_per_byte: 1.0 / 50.0,
+            beta_ns_per_byte: 1.0 / 80.0,
+            far_beta_ns_per_byte: 1.0 / 27.0,
+            gamma_ns_per_byte: 1.0 / 60.0,
             switch_ns: 1400.0,
             cache_bytes: 16e6,
             shared_slots: true,
@@ -83,20 +85,29 @@ struct Work {
     writes: f64,
     /// Pieces written more if slots are not shared.
     unshared_writes: f64,
-    /// Pieces combined with the first of a move.
-    combined: f64,
+    /// Pieces read from links.
+    reads: f64,
+    /// Times that the rank, having sent, waits for a message.
+    waits: f64,
 }
 
 impl Work {
     fn of(program: &Program) -> Work {
         let mut work = Work::default();
+        let mut has_sent = false;
         for m in program.lanes.iter().flat_map(|lane| &lane.moves) {
+            let reads = m.from.iter().filter(|s| matches!(s, Source::Link(_))).count() as f64;
+            if reads > 0.0 && has_sent {
+                work.waits += 1.0;
+                has_sent = false;
+            }
             work.moves += 1.0;
-            work.combined += m.from.len() as f64 - 1.0;
             work.writes += m.into.len() as f64;
-            work.messages += m.from.iter().filter(|s| matches!(s, Source::Link(_))).count() as f64;
+            work.reads += reads;
+            work.messages += reads;
             for sink in &m.into {
                 if let Sink::Links(links) = sink {
+                    has_sent = true;
                     work.messages += links.peers.len() as f64;
                     work.unshared_writes += links.peers.len() as f64 - 1.0;
                 }
@@ -110,7 +121,8 @@ impl Work {
         let writes = self.writes + if model.shared_slots { 0.0 } else { self.unshared_writes };
         self.moves * model.step_ns
             + self.messages * model.message_ns
-            + piece * (writes * beta + self.combined * model.gamma_ns_per_byte)
+            + self.waits * model.alpha_ns
+            + piece * (writes * beta + self.reads * model.gamma_ns_per_byte)
     }
 }
 
@@ -167,8 +179,7 @@ impl Profile {
         let tile = busiest.max(mean * crowding);
 
         let switch = if crowding > 1.0 { model.switch_ns * crowding } else { 0.0 };
-        let combine = if collective.reduces() { model.gamma_ns_per_byte } else { 0.0 };
-        let hop = model.step_ns + 2.0 * model.message_ns + piece * (beta + combine);
+        let hop = model.step_ns + 2.0 * model.message_ns + piece * (beta + model.gamma_ns_per_byte);
         // Whoever receives the last piece is busy with it after its sender is done.
         let drain = if self.depth > 0.0 { hop } else { 0.0 };
         self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile + drain
@@ -200,8 +211,8 @@ pub struct Candidates {
     profiles: Vec<(&'static dyn Algorithm, Profile)>,
 }
 
-/// Shortest pieces that are tried: what shorter ones gain in overlap they lose in steps.
-const MIN_TILE: usize = 8 << 10;
+/// Shortest pieces that are tried: what shorter ones gain in overlap they lose in steps, as measured.
+const MIN_TILE: usize = 32 << 10;
 
 impl Candidates {
     /// Profiles of all algorithms that do this. Takes time in proportion to the number of ranks; keep it.
@@ -238,12 +249,17 @@ impl Candidates {
         };
         let mut best: Option<Choice> = None;
         for (algorithm, profile) in fits().filter(|(a, _)| only.is_none_or(|name| a.name() == name)) {
-            for tile_bytes in tiles(model) {
+            let prices = tiles(model).map(|tile_bytes| {
                 let predicted_ns = profile.price(model, block_bytes, tile_bytes);
-                if best.is_none_or(|best| predicted_ns < best.predicted_ns) {
-                    best = Some(Choice { algorithm: *algorithm, tile_bytes, predicted_ns });
+                Choice { algorithm: *algorithm, tile_bytes, predicted_ns }
+            });
+            let cheapest = prices.reduce(|a, b| if b.predicted_ns < a.predicted_ns { b } else { a });
+            best = match (best, cheapest) {
+                (Some(best), Some(new)) if new.predicted_ns >= best.predicted_ns * (1.0 - MARGIN) => {
+                    Some(best)
                 }
-            }
+                (best, new) => new.or(best),
+            };
         }
         best.ok_or_else(|| {
             let names: Vec<_> = fits().map(|(a, _)| a.name()).collect();
@@ -260,6 +276,10 @@ impl Candidates {
         })
     }
 }
+
+/// By how much an algorithm must be cheaper than one that stands before it, which is the simpler one: the
+/// model knows no better.
+const MARGIN: f64 = 0.05;
 
 /// Lengths of pieces to try: the slot, and halves of it. The longest first, which wins where all are the
 /// same.
@@ -311,7 +331,9 @@ mod tests {
         for ranks in [2, 3, 4, 8] {
             assert_eq!(best(ranks, Collective::AllReduce, 8).algorithm.name(), "oneshot", "n={ranks}");
             let long = best(ranks, Collective::AllReduce, 64 << 20).algorithm.name();
-            assert!(["twoshot", "ring", "halving"].contains(&long), "n={ranks}: {long}");
+            // Of two ranks neither has to send less by sharing the work.
+            let saves = if ranks == 2 { ["oneshot"; 3] } else { ["twoshot", "ring", "halving"] };
+            assert!(saves.contains(&long), "n={ranks}: {long}");
         }
     }
 
