@@ -31,7 +31,7 @@ ln -s /proc/self/fd "$folder/dev/fd"
 cp -L "${CARGO_HOME:-$HOME/.cargo}"/bin/{cargo,rustc,rustup,rustdoc,rustfmt,cargo-fmt,cargo-clippy,clippy-driver} \
     "$folder/root/.cargo/bin/"
 cp -L /etc/resolv.conf "$folder/etc/"
-cp -rL /etc/ssl/certs/. "$folder/etc/ssl/certs/"
+cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/"
 rm -rf "$folder/root/rdmaccl"
 git clone --quiet "$repository" "$folder/root/rdmaccl"
 
