@@ -16,7 +16,9 @@ pub(super) enum Wait {
 /// Looks at once after the last, without the hint that lets the core's other thread go first: the hint takes as
 /// long as a message between cores, and these few looks bridge just that.
 const EAGER: u32 = 100;
-/// Spins that bridge a peer that is running: about 10 µs, several times the longest hop between cores.
+/// Spins that bridge a peer that is running: about 90 µs, since the hint takes some 45 ns. Where other programs keep
+/// the cores busy this is what a call costs when both ranks share a core; yielding sooner was measured to cost a
+/// scheduler's slice (0.1 to 0.7 ms) each time the core goes to another program.
 const SPINS: u32 = 2_000;
 /// Spins when there are more ranks than cores: the peer is likely waiting for this very core.
 const SPINS_OVERSUBSCRIBED: u32 = 20;
