@@ -43,7 +43,7 @@ fn pair() -> Vec<ShmTransport> {
 fn resources() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let mappings = std::fs::read_to_string("/proc/self/maps").unwrap();
-    (descriptors, mappings.lines().filter(|line| line.contains("rdmaccl")).count())
+    (descriptors, mappings.lines().filter(|line| line.contains("/memfd:rdmaccl")).count())
 }
 
 #[test]

@@ -92,7 +92,12 @@ impl Launch {
                 "set RDMACCL_ROOT=host:port to an address of rank 0 that all ranks reach",
             )
         };
-        let addresses: Vec<SocketAddr> = (host.as_str(), port).to_socket_addrs().map_err(unknown)?.collect();
+        // `localhost` is loopback by definition, also on a system without /etc/hosts.
+        let looked_up = (host.as_str(), port).to_socket_addrs().or_else(|error| match host.as_str() {
+            "localhost" => ("127.0.0.1", port).to_socket_addrs(),
+            _ => Err(error),
+        });
+        let addresses: Vec<SocketAddr> = looked_up.map_err(unknown)?.collect();
         if addresses.is_empty() {
             return Err(unknown(std::io::ErrorKind::NotFound.into()));
         }
