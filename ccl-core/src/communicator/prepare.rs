@@ -147,6 +147,8 @@ impl Communicator {
         self.routes.connect(program, &mut bootstrap.exchange(deadline))
     }
 
+    /// Kept apart from its caller: it is cold, and the sanitizer's suppressions know it by name.
+    #[inline(never)]
     fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<()> {
         let wanted = match self.config.verify {
             VerifyPolicy::Always => true,
