@@ -135,23 +135,9 @@ pub struct AlgorithmChoice {
 impl fmt::Display for AlgorithmChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.collective {
-            Some(collective) => write!(f, "{}:{}", spelled(collective), self.algorithm),
+            Some(collective) => write!(f, "{}:{}", collective.name(), self.algorithm),
             None => f.write_str(&self.algorithm),
         }
-    }
-}
-
-/// As in plan files.
-fn spelled(collective: Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce => "all_reduce",
-        Collective::Reduce => "reduce",
-        Collective::Broadcast => "broadcast",
-        Collective::AllGather => "all_gather",
-        Collective::ReduceScatter => "reduce_scatter",
-        Collective::AllToAll => "all_to_all",
-        Collective::Gather => "gather",
-        Collective::Scatter => "scatter",
     }
 }
 
@@ -159,7 +145,7 @@ pub(super) fn choices(value: &str) -> Option<Vec<AlgorithmChoice>> {
     let choice = |item: &str| {
         let (collective, algorithm) = match item.split_once(':') {
             Some((name, algorithm)) => {
-                (Some(Collective::ALL.into_iter().find(|c| spelled(*c) == name)?), algorithm)
+                (Some(Collective::ALL.into_iter().find(|c| c.name() == name)?), algorithm)
             }
             None => (None, item),
         };
