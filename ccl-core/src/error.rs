@@ -132,6 +132,10 @@ pub enum ErrorKind {
         source: io::Error,
     },
 
+    /// Somebody aborted the communicator.
+    #[error("the communicator was aborted; destroy it")]
+    Aborted,
+
     /// The communicator cannot be used any more, because of an earlier error or an abort.
     #[error("the communicator is unusable since: {0}")]
     Broken(String),

@@ -258,7 +258,9 @@ impl<'a> Bench<'a> {
             Collective::ReduceScatter => {
                 data::count_wrong(output, &inputs.reduced(call.op), rank as usize * block, element)
             }
-            Collective::Broadcast => data::count_wrong(output, &inputs.of(call.root), 0, element),
+            Collective::Broadcast | Collective::SendRecv => {
+                data::count_wrong(output, &inputs.of(call.root), 0, element)
+            }
             Collective::Scatter => {
                 data::count_wrong(output, &inputs.of(call.root), rank as usize * block, element)
             }

@@ -50,6 +50,11 @@ impl Pool {
         warm
     }
 
+    /// Slots that take memory.
+    pub(crate) fn touched(&self) -> u32 {
+        self.holders.len() as u32
+    }
+
     /// Whether the next slot would be a new one for want of free ones.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {

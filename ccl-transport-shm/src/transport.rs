@@ -166,6 +166,11 @@ impl Transport for ShmTransport {
         Ok(())
     }
 
+    fn memory(&self) -> u64 {
+        let links = u64::from(self.links) * self.geometry.link_bytes() as u64;
+        links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
+    }
+
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
         let sent = self.outgoing.iter().map(|link| (link.key, link.counters));
         sent.chain(self.incoming.iter().map(|link| (link.key, link.counters))).collect()

@@ -115,7 +115,7 @@ fn all_reduces(members: &mut [Member; 2], numbers: Range<u64>) -> Result<()> {
 
 fn all_reduce(members: &mut [Member; 2], sequence: u64) -> Result<()> {
     for member in members.iter_mut() {
-        member.schedule.start(Call { tag: sequence, sequence, ..member.call })?;
+        member.schedule.start(Call { tag: sequence, sequence, ..member.call.clone() })?;
     }
     let mut done = [false; 2];
     while done != [true; 2] {

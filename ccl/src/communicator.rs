@@ -1,7 +1,8 @@
 //! The communicator with typed calls.
 
 use crate::{
-    Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp, UniqueId,
+    AbortHandle, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp,
+    Route, UniqueId,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
@@ -65,6 +66,10 @@ impl Communicator {
             });
             joined.collect()
         })
+    }
+
+    pub(crate) fn core(&mut self) -> &mut Core {
+        &mut self.core
     }
 
     pub(crate) fn from_core(core: Core) -> Communicator {
@@ -183,9 +188,22 @@ impl Communicator {
         self.core.counters()
     }
 
-    /// The transport that carries each peer that was needed so far.
-    pub fn routes(&self) -> Vec<(Rank, &'static str)> {
-        self.core.routes()
+    /// Who it is, how it reaches its peers and why, and what memory it takes. Makes no connection.
+    pub fn describe(&mut self) -> Description {
+        let places = self.core.places();
+        Description {
+            rank: self.rank(),
+            size: self.size(),
+            host: places.get(self.rank() as usize).map_or_else(String::new, |(host, _)| host.clone()),
+            routes: self.core.routes(),
+            memory_bytes: self.core.memory(),
+            calls: self.core.sequence(),
+        }
+    }
+
+    /// Ends this communicator's calls, from another thread; see [`AbortHandle`].
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.core.abort_handle()
     }
 
     /// Host name and process of each rank.
@@ -222,6 +240,23 @@ impl Communicator {
         }
         Ok(len / size)
     }
+}
+
+/// What there is to know about a communicator.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Description {
+    /// This rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub size: u32,
+    /// The name of this rank's host.
+    pub host: String,
+    /// How each peer is reached, by rank.
+    pub routes: Vec<Route>,
+    /// Bytes of memory that the links of this rank take.
+    pub memory_bytes: u64,
+    /// Collectives made so far.
+    pub calls: u64,
 }
 
 /// Where the send and the receive buffer of an in-place call lie in its one buffer, in bytes.

@@ -30,16 +30,21 @@
 mod builder;
 mod communicator;
 mod element;
+mod group;
+mod split;
+mod uneven;
 
 pub use builder::Builder;
 pub use ccl_core::bootstrap::{UNIQUE_ID_BYTES, UniqueId, launch};
-pub use ccl_core::communicator::{Call, Explanation};
+pub use ccl_core::communicator::{AbortHandle, Call, Explanation, Operation, Route};
 pub use ccl_core::config::Config;
+pub use ccl_core::engine::Blocks;
 pub use ccl_core::simd::Buffers;
 pub use ccl_core::transport::{Counters, LinkKey};
 pub use ccl_core::{Collective, DataType, Error, ErrorKind, Rank, ReduceOp, Result};
-pub use communicator::Communicator;
+pub use communicator::{Communicator, Description};
 pub use element::{Element, F8E4M3, F8E5M2};
+pub use group::{Batch, run_together};
 pub use half::{bf16, f16};
 
 /// The names of all algorithms.

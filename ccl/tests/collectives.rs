@@ -38,7 +38,7 @@ fn expected(call: &Call, rank: u32, ranks: u32) -> Option<Vec<u64>> {
         Collective::AllToAll => (0..ranks).flat_map(|r| block(r, rank)).collect(),
         Collective::Gather if rank == root => (0..ranks).flat_map(sent).collect(),
         Collective::Scatter => block(root, rank),
-        Collective::Reduce | Collective::Gather => return None,
+        Collective::Reduce | Collective::Gather | Collective::SendRecv => return None,
     })
 }
 

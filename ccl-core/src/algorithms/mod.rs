@@ -8,6 +8,7 @@ pub mod binomial;
 pub mod bruck;
 pub mod chain;
 mod cube;
+pub mod exchange;
 pub mod halving;
 mod moves;
 pub mod oneshot;
@@ -18,6 +19,7 @@ pub mod ring;
 mod spread;
 #[cfg(test)]
 mod tests;
+pub mod transfer;
 pub mod tree;
 pub mod twoshot;
 mod widen;
@@ -27,6 +29,7 @@ use crate::plan::{Collective, Plan, Program, Rank, Spec};
 pub use binomial::Binomial;
 pub use bruck::Bruck;
 pub use chain::Chain;
+pub use exchange::{Exchange, Swap};
 pub use halving::Halving;
 pub use oneshot::OneShot;
 pub use pairwise::Pairwise;
@@ -63,7 +66,10 @@ pub trait Algorithm: Sync {
 
 /// Every algorithm.
 pub fn all() -> &'static [&'static dyn Algorithm] {
-    &[&OneShot, &TwoShot, &Ring, &Tree, &Recursive, &Halving, &Pat, &Bruck, &Pairwise, &Chain, &Binomial]
+    &[
+        &OneShot, &TwoShot, &Ring, &Tree, &Recursive, &Halving, &Pat, &Bruck, &Pairwise, &Chain, &Binomial,
+        &Exchange, &Swap,
+    ]
 }
 
 /// The algorithm of this name.

@@ -16,8 +16,8 @@ impl Algorithm for OneShot {
         "oneshot"
     }
 
-    fn parts(&self, _: Collective, _: u32) -> Option<u32> {
-        Some(1)
+    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+        (collective != Collective::SendRecv).then_some(1)
     }
 
     fn depth(&self, _: Collective, ranks: u32) -> u32 {
@@ -67,6 +67,7 @@ impl Algorithm for OneShot {
             Collective::Reduce | Collective::Gather | Collective::Broadcast => {
                 moves.push(step([Source::Input(0)], [to(root)]));
             }
+            Collective::SendRecv => {}
         }
         one_lane(moves)
     }

@@ -122,8 +122,8 @@ impl Cluster {
             }
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
-            schedule.start(Call { layout, reducer, tag, sequence: 0 })?;
             let memory = Memory::new(input, &layout, settings.in_place);
+            schedule.start(Call { layout, reducer, tag, sequence: 0 })?;
             ranks.push(Member { schedule, memory, state: State::Running, steps: 0, busy_until: 0 });
         }
         Ok(Cluster { ranks, network, random: Random::new(settings.seed), faults: settings.faults.clone() })

@@ -1,16 +1,9 @@
 //! 64 bits that stand for a call: what ranks must agree on.
 
 use super::Call;
-
-/// Mixes one word into a fingerprint. The constants are those of the splitmix64 generator's finaliser,
-/// whose every output bit depends on every input bit.
-#[inline]
-fn mix(hash: u64, word: u64) -> u64 {
-    let mut x = hash.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word;
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
+use crate::engine::mix;
+use crate::{Collective, DataType};
+use std::ops::Range;
 
 /// What the arguments of a call and the way it is done come to. All ranks must have the same.
 pub(super) fn of_call(call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
@@ -24,6 +17,17 @@ pub(super) fn of_call(call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
     algorithm.bytes().fold(hash, |hash, byte| mix(hash, u64::from(byte)))
 }
 
+/// What a call with blocks of different lengths adds: all lengths where all ranks know them, nothing where they are the
+/// pair's business.
+pub(super) fn of_blocks(fingerprint: u64, blocks: &[Range<usize>]) -> u64 {
+    blocks.iter().fold(mix(fingerprint, blocks.len() as u64), |hash, block| mix(hash, block.len() as u64))
+}
+
+/// What a sender and its receiver agree on.
+pub(super) fn of_transfer(dtype: DataType, count: usize) -> u64 {
+    mix(mix(mix(0, Collective::SendRecv as u64), dtype as u64), count as u64)
+}
+
 /// The tag of one call's pieces: its fingerprint, and which call of the communicator it is.
 #[inline]
 pub(super) fn tag(fingerprint: u64, sequence: u64) -> u64 {
@@ -33,7 +37,7 @@ pub(super) fn tag(fingerprint: u64, sequence: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Collective, DataType, ReduceOp};
+    use crate::ReduceOp;
 
     #[test]
     fn every_argument_counts() {

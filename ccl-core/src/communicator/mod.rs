@@ -10,26 +10,35 @@
 //! where they are, so the communicator is *broken*: every later call returns
 //! [`ErrorKind::Broken`] with the first cause.
 
+mod abort;
 mod fingerprint;
+mod operation;
 mod patience;
 mod plans;
 mod prepare;
 mod routes;
+mod together;
+mod transfers;
 
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::cost::Model;
-use crate::engine::{self, Progress, WaitOn};
+use crate::engine::{self, Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
+pub use abort::AbortHandle;
+pub use operation::Operation;
 use patience::{Patience, Wait};
-use plans::Plans;
+use plans::{Plans, Prepared};
 pub use prepare::Explanation;
+pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::time::{Duration, Instant};
+pub use together::{Member, run_together};
+use transfers::Transfers;
 
 /// The arguments of a collective that all ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +69,8 @@ pub struct Communicator {
     level: Level,
     oversubscribed: bool,
     plans: Plans,
+    transfers: Transfers,
+    abort: AbortHandle,
     /// The override that a caller set; the configuration's comes after it.
     algorithm: Option<&'static str>,
     /// Calls made so far.
@@ -109,6 +120,8 @@ impl Communicator {
             level: prepare::level(&config)?,
             oversubscribed: local > cores,
             plans: Plans::default(),
+            transfers: Transfers::default(),
+            abort: AbortHandle::default(),
             algorithm: None,
             sequence: 0,
             broken: None,
@@ -141,9 +154,30 @@ impl Communicator {
         self.broken.as_deref()
     }
 
-    /// The transport that carries each peer needed so far.
-    pub fn routes(&self) -> Vec<(Rank, &'static str)> {
-        self.routes.chosen().collect()
+    /// Ends this communicator's calls from another thread.
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
+    /// Which transport carries each peer, and why, in the order of the ranks. Makes no connection.
+    pub fn routes(&mut self) -> Vec<Route> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        (0..ranks).filter(|peer| *peer != rank).map(|peer| self.routes.route(peer)).collect()
+    }
+
+    /// Bytes of memory that the links of this rank take.
+    pub fn memory(&self) -> u64 {
+        self.routes.memory()
+    }
+
+    /// Everybody's words, by rank: all ranks must call it at the same place among their calls. Over the control plane,
+    /// for what is too rare to need speed. At most [`MAX_BLOB`](crate::bootstrap) bytes each.
+    pub fn share(&mut self, words: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.usable()?;
+        match &mut self.bootstrap {
+            Some(bootstrap) => bootstrap.all_gather(words),
+            None => Ok(vec![words.to_vec()]),
+        }
     }
 
     /// Host name and process of each rank.
@@ -164,32 +198,42 @@ impl Communicator {
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
-        if let Some(cause) = &self.broken {
-            return Err(ErrorKind::Broken(cause.clone()).into());
-        }
-        let index = match self.plans.find(call, buffers.is_in_place()) {
-            Some(index) => index,
-            None => self.prepare(call, buffers.is_in_place())?,
-        };
-        let prepared = &self.plans.prepared[index];
-        let (reads, writes) = (prepared.layout.input_bytes(), prepared.layout.output_bytes());
-        if buffers.input().len() < reads || buffers.output().len() < writes {
-            return Err(Error::invalid(
-                format!("buffers of {} and {} bytes", buffers.input().len(), buffers.output().len()),
-                format!("{} of {} x {} needs {reads} and {writes}", call.collective, call.count, call.dtype),
-            ));
-        }
-        let started = engine::Call {
-            layout: prepared.layout,
-            reducer: prepared.reducer,
-            tag: fingerprint::tag(prepared.fingerprint, self.sequence),
-            sequence: self.sequence,
-        };
-        let schedule = prepared.schedule;
+        self.usable()?;
+        let (schedule, mut started) = self.ready(call, buffers.is_in_place())?;
+        started.layout.check(&buffers)?;
+        (started.tag, started.sequence) = (fingerprint::tag(started.tag, self.sequence), self.sequence);
         self.plans.schedules[schedule].start(started)?;
         self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
         self.sequence += 1;
         Ok(())
+    }
+
+    /// Makes a call whose blocks differ in length; the call's count is not looked at.
+    pub fn run_uneven(&mut self, call: &Call, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
+        self.run_all(vec![Operation::uneven(*call, blocks.clone(), buffers)])
+    }
+
+    /// Whether calls are taken at all.
+    #[inline]
+    fn usable(&self) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(ErrorKind::Broken(cause.clone()).into());
+        }
+        if self.abort.is_aborted() {
+            return Err(ErrorKind::Aborted.into());
+        }
+        Ok(())
+    }
+
+    /// A call, prepared the first time: its schedule, and the call without its number.
+    #[inline]
+    fn ready(&mut self, call: &Call, in_place: bool) -> Result<(usize, engine::Call)> {
+        let index = match self.plans.find(call, in_place) {
+            Some(index) => index,
+            None => self.prepare(call, in_place)?,
+        };
+        let Prepared { schedule, ref layout, reducer, fingerprint } = self.plans.prepared[index];
+        Ok((schedule, engine::Call { layout: layout.clone(), reducer, tag: fingerprint, sequence: 0 }))
     }
 
     /// Steps the started schedule until it is done.
@@ -199,27 +243,34 @@ impl Communicator {
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
                 Progress::Done => return Ok(()),
+                Progress::Moved if self.abort.is_aborted() => return Err(ErrorKind::Aborted.into()),
                 Progress::Moved => patience.reset(),
                 Progress::Blocked => match patience.next() {
                     Wait::Spin => {}
                     Wait::Yield => std::thread::yield_now(),
-                    Wait::Park(limit) => self.park(schedule, patience.waited(), limit)?,
+                    Wait::Park(limit) => {
+                        self.watch(&[schedule], patience.waited())?;
+                        self.routes.park(limit)?;
+                    }
                 },
             }
         }
     }
 
-    /// Sleeps until something may have come, after a look at the peers' health and at the deadline.
+    /// Looks, before a sleep, whether somebody aborted, at the peers' health and at the deadline.
     #[cold]
-    fn park(&mut self, schedule: usize, waited: Duration, limit: Duration) -> Result<()> {
+    fn watch(&mut self, running: &[usize], waited: Duration) -> Result<()> {
+        if self.abort.is_aborted() {
+            return Err(ErrorKind::Aborted.into());
+        }
         if let Some(bootstrap) = &mut self.bootstrap {
             bootstrap.check()?;
         }
         if waited >= self.config.timeout {
-            let schedule = &self.plans.schedules[schedule];
+            let schedules = || running.iter().map(|&index| &self.plans.schedules[index]);
             let mut absent = Vec::new();
             let mut states = Vec::new();
-            for wait in schedule.waits() {
+            for wait in schedules().flat_map(|schedule| schedule.waits()) {
                 match wait.on {
                     WaitOn::Piece { peer, channel } => {
                         absent.push(peer);
@@ -239,8 +290,10 @@ impl Communicator {
             }
             absent.sort_unstable();
             absent.dedup();
+            let calls: Vec<_> =
+                schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
             return Err(ErrorKind::Timeout {
-                phase: format!("{} #{} on rank {}", schedule.spec().collective, self.sequence, self.rank),
+                phase: format!("{} on rank {}", calls.join(" and "), self.rank),
                 waited,
                 absent,
                 remedy: format!(
@@ -250,15 +303,21 @@ impl Communicator {
             }
             .into());
         }
-        self.routes.park(limit)
+        Ok(())
     }
 
     /// An error in the middle of a call leaves the links in the middle of it.
     #[cold]
     fn breaks(&mut self, error: Error) -> Error {
-        tracing::warn!(rank = self.rank, sequence = self.sequence, %error, "communicator broken");
-        self.broken = Some(error.to_string());
+        self.break_with(error.to_string());
         error
+    }
+
+    /// Takes no more calls, for this reason.
+    #[cold]
+    fn break_with(&mut self, cause: String) {
+        tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.broken.get_or_insert(cause);
     }
 
     /// Returns when all ranks have called it.

@@ -79,10 +79,15 @@ impl Plans {
     }
 
     pub(super) fn add_schedule(&mut self, key: PlanKey, schedule: Schedule) -> usize {
-        self.schedules.push(schedule);
-        let index = self.schedules.len() - 1;
+        let index = self.keep(schedule);
         self.by_plan.insert(key, index);
         index
+    }
+
+    /// Keeps a schedule that its maker finds by itself.
+    pub(super) fn keep(&mut self, schedule: Schedule) -> usize {
+        self.schedules.push(schedule);
+        self.schedules.len() - 1
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::plans::{PlanKey, Prepared};
 use super::{Call, Communicator, fingerprint};
-use crate::algorithms::{self, Algorithm};
+use crate::algorithms::{self, Algorithm, Exchange, Swap};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
-use crate::engine::{Layout, Schedule};
+use crate::engine::{self, Blocks, Layout, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
@@ -69,17 +69,49 @@ impl Communicator {
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
     }
 
-    fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
-        let Call { collective, count, dtype, root, .. } = *call;
-        if root >= self.ranks {
+    /// A call whose blocks differ: its schedule, and the call without its number. Nothing is kept but the schedule,
+    /// since the lengths are seldom the same again.
+    pub(super) fn ready_uneven(
+        &mut self,
+        call: &Call,
+        blocks: &Blocks,
+        in_place: bool,
+    ) -> Result<(usize, engine::Call)> {
+        // Where all ranks know all lengths, they know the mean; where not, there is nothing to choose.
+        let (known, only) = match call.collective {
+            Collective::AllGather => (&blocks.output[..], None),
+            Collective::ReduceScatter => (&blocks.input[..], None),
+            Collective::AllToAll if in_place => (&[][..], Some(&Swap as &'static dyn Algorithm)),
+            _ => (&[][..], Some(&Exchange as &'static dyn Algorithm)),
+        };
+        if in_place && call.collective == Collective::AllToAll && blocks.input != blocks.output {
             return Err(Error::invalid(
-                format!("root {root} in a communicator of {}", self.ranks),
-                format!("give a rank from 0 to {}", self.ranks - 1),
+                "an all_to_all in place whose blocks lie differently in the send and the receive buffer",
+                "give both the same counts and displacements, or two buffers",
             ));
         }
-        if root != 0 && !collective.rooted() {
-            return Err(Error::invalid(format!("root {root} for {collective}"), "it has no root: give 0"));
-        }
+        let sum = known.iter().fold(0usize, |sum, block| sum.saturating_add(block.len()));
+        let even = Call { count: sum / self.ranks as usize, ..*call };
+        let choice = match only {
+            None => self.choose(&even, in_place)?,
+            Some(algorithm) => {
+                self.check(&even)?;
+                Choice { algorithm, tile_bytes: self.tile_bytes(call.dtype), predicted_ns: 0.0 }
+            }
+        };
+        let spec = self.spec(call.collective, call.root, choice.algorithm)?;
+        let layout = Layout::uneven(&spec, self.rank, blocks, call.dtype, choice.tile_bytes)?;
+        let reducer = Reducer::at(self.level, call.dtype, call.op, self.ranks)?;
+        let schedule = self.schedule(&even, choice.algorithm)?;
+        let call = Call { count: 0, ..*call };
+        let fingerprint = fingerprint::of_call(&call, choice.algorithm.name(), choice.tile_bytes);
+        let tag = fingerprint::of_blocks(fingerprint, known);
+        Ok((schedule, engine::Call { layout, reducer, tag, sequence: 0 }))
+    }
+
+    fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
+        let Call { collective, count, dtype, root, .. } = *call;
+        self.check(call)?;
         let bytes = count.checked_mul(dtype.size()).ok_or_else(|| {
             Error::invalid(format!("{count} elements of type {dtype}"), "fewer than 2^63 bytes")
         })?;
@@ -93,6 +125,24 @@ impl Communicator {
             choice.tile_bytes = tile_bytes.clamp(dtype.size(), self.model.slot_bytes);
         }
         Ok(choice)
+    }
+
+    /// Whether this can be a collective's call at all.
+    fn check(&self, call: &Call) -> Result<()> {
+        let Call { collective, root, .. } = *call;
+        if collective == Collective::SendRecv {
+            return Err(Error::invalid("a transfer made as a collective", "send or receive in a group"));
+        }
+        if root >= self.ranks {
+            return Err(Error::invalid(
+                format!("root {root} in a communicator of {}", self.ranks),
+                format!("give a rank from 0 to {}", self.ranks - 1),
+            ));
+        }
+        if root != 0 && !collective.rooted() {
+            return Err(Error::invalid(format!("root {root} for {collective}"), "it has no root: give 0"));
+        }
+        Ok(())
     }
 
     /// The algorithm that the caller or the configuration wants. One that was named for all collectives
@@ -141,7 +191,7 @@ impl Communicator {
         Ok(self.plans.add_schedule(key, schedule))
     }
 
-    fn connect(&mut self, program: &Program) -> Result<()> {
+    pub(super) fn connect(&mut self, program: &Program) -> Result<()> {
         let deadline = self.deadline();
         let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
         self.routes.connect(program, &mut bootstrap.exchange(deadline))

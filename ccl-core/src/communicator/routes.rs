@@ -70,6 +70,17 @@ fn malformed(peer: Rank, error: &serde_json::Error) -> Error {
     ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: error.to_string() }.into()
 }
 
+/// How a rank reaches a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// The peer.
+    pub peer: Rank,
+    /// The transport's name; `None` where no transport reaches the peer.
+    pub transport: Option<&'static str>,
+    /// Why this one, or why none.
+    pub why: String,
+}
+
 /// The transports of one rank, and who is reached by which.
 pub(super) struct Routes {
     rank: Rank,
@@ -151,9 +162,35 @@ impl Routes {
         }
     }
 
-    /// The transport for each peer that was needed so far, with its name.
-    pub(super) fn chosen(&self) -> impl Iterator<Item = (Rank, &'static str)> + '_ {
-        self.chosen.iter().map(|(&peer, &index)| (peer, self.transports[index].name()))
+    /// How a peer is reached, in words.
+    pub(super) fn route(&mut self, peer: Rank) -> Route {
+        let chosen = self.choose(peer).map(|index| {
+            let transport = self.transports[index].name();
+            let address =
+                self.introductions[peer as usize].transports.iter().find(|(name, _)| name == transport);
+            let reach = address.and_then(|(_, address)| self.transports[index].probe(peer, address).ok());
+            let how = reach.map_or_else(String::new, |reach| {
+                format!(", about {:.1} us and {:.0} GB/s", reach.latency_ns / 1e3, reach.bandwidth)
+            });
+            let scope = match self.transports[index].capabilities().one_host {
+                true => "the peer is on this host",
+                false => "it reaches the peer",
+            };
+            (transport, format!("{scope}{how}; the first of {}", self.names()))
+        });
+        match chosen {
+            Ok((transport, why)) => Route { peer, transport: Some(transport), why },
+            Err(error) => Route { peer, transport: None, why: error.to_string() },
+        }
+    }
+
+    fn names(&self) -> String {
+        self.transports.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Bytes that the links take.
+    pub(super) fn memory(&self) -> u64 {
+        self.transports.iter().map(|t| t.memory()).sum()
     }
 
     /// The longest piece that every transport takes, and the credits that every link has; `None` without

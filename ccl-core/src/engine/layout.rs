@@ -1,9 +1,12 @@
 //! Which bytes of the buffers a chunk's piece is.
 
+use super::uneven::{Blocks, Uneven};
 use crate::element::DataType;
 use crate::error::{Error, Result};
 use crate::plan::{Rank, Spec};
+use crate::simd::Buffers;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Parts of at least this many bytes begin on a whole line.
 const ROUND_FROM: usize = 1024;
@@ -16,7 +19,9 @@ const LINE: usize = 64;
 /// `min(p * per, count)`, where `per` is `count / parts` rounded up, and further up to whole lines of 64
 /// bytes where a part has at least 1024 bytes. So the last parts may be short or empty. A part is cut into
 /// tiles in the same way. All ranks of a call cut alike, if they were given the same `tile_bytes`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Blocks are of one length and lie side by side, or are [`Blocks`] of any length at any place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub(super) spec: Spec,
     pub(super) rank: Rank,
@@ -28,24 +33,15 @@ pub struct Layout {
     input: usize,
     output: usize,
     element: usize,
+    /// In place of `block` and `part`, where blocks differ.
+    uneven: Option<Arc<Uneven>>,
 }
 
 impl Layout {
     /// The layout at `rank` of a call with blocks of `count` elements, in tiles of at most `tile_bytes`.
     pub fn new(spec: &Spec, rank: Rank, count: usize, dtype: DataType, tile_bytes: usize) -> Result<Layout> {
         let element = dtype.size();
-        if spec.parts == 0 || spec.ranks == 0 || rank >= spec.ranks {
-            return Err(Error::invalid(
-                format!("rank {rank} in a plan for {} ranks with {} parts", spec.ranks, spec.parts),
-                "at least one part, and ranks from 0 up to their number",
-            ));
-        }
-        if tile_bytes < element {
-            return Err(Error::invalid(
-                format!("tiles of {tile_bytes} bytes for elements of {element}"),
-                "at least one element",
-            ));
-        }
+        let tile = tile(spec, rank, element, tile_bytes)?;
         let too_long = || {
             Error::invalid(
                 format!("{count} elements of type {dtype} in {} on {} ranks", spec.collective, spec.ranks),
@@ -60,20 +56,50 @@ impl Layout {
         let input = sized(spec.collective.input_blocks(spec.ranks, rank, spec.root)).ok_or_else(too_long)?;
         let output =
             sized(spec.collective.output_blocks(spec.ranks, rank, spec.root)).ok_or_else(too_long)?;
-
-        let parts = spec.parts as usize;
-        let mut part = if parts == 1 { block } else { count.div_ceil(parts) * element };
-        if parts > 1 && part >= ROUND_FROM {
-            part = part.next_multiple_of(LINE);
-        }
-        part.checked_mul(parts).ok_or_else(too_long)?;
-        let tile = if tile_bytes >= LINE { tile_bytes / LINE * LINE } else { tile_bytes / element * element };
-        let longest = part.min(block);
-        let tiles = if longest <= tile { 1 } else { longest.div_ceil(tile) };
-        Ok(Layout { spec: *spec, rank, block, part, tile, tiles, input, output, element })
+        let part = part(block, spec.parts, element).ok_or_else(too_long)?;
+        let tiles = tiles(part.min(block), tile);
+        Ok(Layout { spec: *spec, rank, block, part, tile, tiles, input, output, element, uneven: None })
     }
 
-    /// How often each lane is run; at least once, and the same on every rank.
+    /// The layout at `rank` of a call whose blocks differ: one extent for each block of this rank's buffers.
+    pub fn uneven(
+        spec: &Spec,
+        rank: Rank,
+        blocks: &Blocks,
+        dtype: DataType,
+        tile_bytes: usize,
+    ) -> Result<Layout> {
+        let element = dtype.size();
+        let tile = tile(spec, rank, element, tile_bytes)?;
+        let uneven = Uneven::new(spec, rank, blocks, element)?;
+        Ok(Layout {
+            spec: *spec,
+            rank,
+            block: uneven.longest_block(),
+            part: uneven.longest_part(),
+            tile,
+            tiles: tiles(uneven.longest_part(), tile),
+            input: uneven.input_bytes(),
+            output: uneven.output_bytes(),
+            element,
+            uneven: Some(Arc::new(uneven)),
+        })
+    }
+
+    /// Whether a rank knows the lengths of its own blocks only, so that tiles and fingerprints belong to
+    /// the pair of ranks that share a block, and not to the call.
+    #[inline]
+    pub(super) fn is_pairwise(&self) -> bool {
+        self.uneven.as_ref().is_some_and(|uneven| uneven.is_pairwise())
+    }
+
+    /// How many tiles a chunk of so many bytes needs.
+    pub(super) fn tiles_of(&self, bytes: usize) -> usize {
+        tiles(bytes, self.tile)
+    }
+
+    /// How often each lane is run; at least once, and the same on every rank. Where ranks know the lengths of
+    /// their own blocks only, the most often that any lane is.
     #[inline]
     pub fn tiles(&self) -> usize {
         self.tiles
@@ -97,15 +123,42 @@ impl Layout {
         self.output
     }
 
+    /// Offset and length in bytes of what a reduction writes.
+    #[inline]
+    pub(super) fn result(&self) -> (usize, usize) {
+        match &self.uneven {
+            None => (0, self.output),
+            Some(uneven) => uneven.result(),
+        }
+    }
+
+    /// Whether buffers are long enough for the call.
+    #[inline]
+    pub fn check(&self, buffers: &Buffers<'_>) -> Result<()> {
+        if buffers.input().len() < self.input || buffers.output().len() < self.output {
+            return Err(self.short(buffers));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn short(&self, buffers: &Buffers<'_>) -> Error {
+        Error::invalid(
+            format!("buffers of {} and {} bytes", buffers.input().len(), buffers.output().len()),
+            format!("this {} reads {} and writes {} bytes", self.spec.collective, self.input, self.output),
+        )
+    }
+
     /// Size of one element in bytes.
     #[inline]
     pub fn element_bytes(&self) -> usize {
         self.element
     }
 
-    /// The bytes of tile `tile` of chunk `chunk` within its buffer; empty past the chunk's end.
+    /// The bytes of tile `tile` of chunk `chunk` within its buffer; empty past the chunk's end. For blocks of
+    /// one length, of which both buffers are made alike.
     pub fn piece(&self, chunk: u32, tile: usize) -> Range<usize> {
-        let (at, len) = self.at(Place::of(chunk, self.spec.parts), tile);
+        let (at, len) = self.input_at(Place::of(chunk, self.spec.parts), tile);
         at..at + len
     }
 
@@ -130,15 +183,81 @@ impl Layout {
         })
     }
 
-    /// Offset and length in bytes.
+    /// Offset and length in bytes of a piece of the send buffer.
     #[inline]
-    pub(super) fn at(&self, place: Place, tile: usize) -> (usize, usize) {
-        let from = (place.part as usize * self.part).min(self.block);
-        let end = (from + self.part).min(self.block);
-        let from = (from + tile * self.tile).min(end);
-        let len = (end - from).min(self.tile);
-        (place.block as usize * self.block + from, len)
+    pub(super) fn input_at(&self, place: Place, tile: usize) -> (usize, usize) {
+        match &self.uneven {
+            None => self.within(place.block as usize * self.block, self.block, self.part, place.part, tile),
+            Some(uneven) => {
+                let extent = uneven.input(place.block);
+                self.within(extent.at, extent.len, extent.part, place.part, tile)
+            }
+        }
     }
+
+    /// The same of the receive buffer.
+    #[inline]
+    pub(super) fn output_at(&self, place: Place, tile: usize) -> (usize, usize) {
+        match &self.uneven {
+            None => self.within(place.block as usize * self.block, self.block, self.part, place.part, tile),
+            Some(uneven) => {
+                let extent = uneven.output(place.block);
+                self.within(extent.at, extent.len, extent.part, place.part, tile)
+            }
+        }
+    }
+
+    #[inline]
+    fn within(&self, at: usize, block: usize, per: usize, part: u32, tile: usize) -> (usize, usize) {
+        let from = (part as usize * per).min(block);
+        let end = (from + per).min(block);
+        let from = (from + tile * self.tile).min(end);
+        (at + from, (end - from).min(self.tile))
+    }
+
+    /// The length in bytes of a whole chunk of the send buffer, where blocks differ.
+    pub(super) fn input_chunk(&self, place: Place) -> usize {
+        self.uneven.as_ref().map_or(self.part, |uneven| uneven.input(place.block).chunk(place.part))
+    }
+
+    /// The same of the receive buffer.
+    pub(super) fn output_chunk(&self, place: Place) -> usize {
+        self.uneven.as_ref().map_or(self.part, |uneven| uneven.output(place.block).chunk(place.part))
+    }
+}
+
+/// The length of a tile: whole lines if it has one, else whole elements.
+fn tile(spec: &Spec, rank: Rank, element: usize, tile_bytes: usize) -> Result<usize> {
+    if spec.parts == 0 || spec.ranks == 0 || rank >= spec.ranks {
+        return Err(Error::invalid(
+            format!("rank {rank} in a plan for {} ranks with {} parts", spec.ranks, spec.parts),
+            "at least one part, and ranks from 0 up to their number",
+        ));
+    }
+    if tile_bytes < element {
+        return Err(Error::invalid(
+            format!("tiles of {tile_bytes} bytes for elements of {element}"),
+            "at least one element",
+        ));
+    }
+    Ok(if tile_bytes >= LINE { tile_bytes / LINE * LINE } else { tile_bytes / element * element })
+}
+
+/// The length of the parts of a block, all but the last ones; `None` where all together overflow.
+pub(super) fn part(block: usize, parts: u32, element: usize) -> Option<usize> {
+    if parts == 1 {
+        return Some(block);
+    }
+    let mut part = (block / element).div_ceil(parts as usize) * element;
+    if part >= ROUND_FROM {
+        part = part.next_multiple_of(LINE);
+    }
+    part.checked_mul(parts as usize).map(|_| part)
+}
+
+/// Tiles that a chunk is cut into; an empty one too has one, since its empty piece travels.
+fn tiles(longest: usize, tile: usize) -> usize {
+    if longest <= tile { 1 } else { longest.div_ceil(tile) }
 }
 
 /// The one buffer of an in-place call.

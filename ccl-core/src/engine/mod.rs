@@ -25,7 +25,11 @@
 mod layout;
 mod run;
 mod schedule;
+mod tag;
+mod uneven;
 
 pub use layout::{Layout, Overlay};
 pub use run::{Progress, Wait, WaitOn};
 pub use schedule::{Call, Links, Schedule};
+pub(crate) use tag::mix;
+pub use uneven::Blocks;

@@ -1,7 +1,7 @@
 //! Running a schedule, step by step.
 
-use super::layout::Layout;
 use super::schedule::{Call, Lane, Machine, Operand, READY, Schedule};
+use super::tag::mix;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::{Buffers, Source};
@@ -60,16 +60,12 @@ impl Schedule {
         let Some(call) = &self.call else {
             return Err(Error::invalid("a step without a call", "start one"));
         };
-        if buffers.input().len() < call.layout.input_bytes()
-            || buffers.output().len() < call.layout.output_bytes()
-        {
-            return Err(short_buffers(&call.layout, buffers));
-        }
+        call.layout.check(buffers)?;
         let machine = &mut self.machine;
         let mut moved = false;
         for lane in 0..machine.lanes.len() {
             for _ in 0..machine.quantum {
-                if machine.lanes[lane].tile == call.layout.tiles() {
+                if machine.lanes[lane].tile == machine.lanes[lane].tiles {
                     break;
                 }
                 match machine.try_move(lane, call, fabric, buffers) {
@@ -80,12 +76,13 @@ impl Schedule {
                     }
                     Err(stop) => return Err(self.explain(lane, stop)),
                 }
-                machine.advance(lane, call.layout.tiles());
+                machine.advance(lane);
             }
         }
         if machine.running == 0 {
             if machine.reduces {
-                call.reducer.finish(buffers.output().slice(0, call.layout.output_bytes()));
+                let (at, len) = call.layout.result();
+                call.reducer.finish(buffers.output().slice(at, len));
             }
             self.call = None;
             return Ok(Progress::Done);
@@ -124,11 +121,11 @@ impl Schedule {
         let peers = |end: u32| &self.ends[end as usize].peers;
         match stop {
             Stop::Fabric(error) => error,
-            Stop::Mismatch { end, theirs } => ErrorKind::Mismatch {
+            Stop::Mismatch { end, ours, theirs } => ErrorKind::Mismatch {
                 peer: peers(end)[0],
                 here: self.spec.collective,
                 sequence: call.sequence,
-                ours: call.tag,
+                ours,
                 theirs,
             }
             .into(),
@@ -167,7 +164,7 @@ enum Stop {
     /// The transport failed.
     Fabric(Error),
     /// A message of another call came in.
-    Mismatch { end: u32, theirs: u64 },
+    Mismatch { end: u32, ours: u64, theirs: u64 },
     /// A piece, of the operand so numbered within the move, is not in whole elements, or not as long as the
     /// move's first source.
     Uneven { operand: usize, len: usize, first: usize },
@@ -181,14 +178,14 @@ impl From<Error> for Stop {
 
 impl Machine {
     #[inline]
-    fn advance(&mut self, lane: usize, tiles: usize) {
+    fn advance(&mut self, lane: usize) {
         let lane = &mut self.lanes[lane];
         lane.blocked = READY;
         lane.at += 1;
         if lane.at == lane.end {
             lane.at = lane.first;
             lane.tile += 1;
-            if lane.tile == tiles {
+            if lane.tile == lane.tiles {
                 self.running -= 1;
             }
         }
@@ -216,14 +213,18 @@ impl Machine {
             return Ok(lane.blocked);
         }
 
+        let tag = match call.layout.is_pairwise() {
+            false => call.tag,
+            true => pair_tag(call, from.iter().chain(into)),
+        };
         for (index, (source, operand)) in self.sources.iter_mut().zip(from).enumerate() {
             *source = match *operand {
                 Operand::Input(place) => {
-                    let (at, len) = call.layout.at(place, lane.tile);
+                    let (at, len) = call.layout.input_at(place, lane.tile);
                     Source { piece: buffers.input().slice(at, len), scaled: self.reduces }
                 }
                 Operand::Output(place) => {
-                    let (at, len) = call.layout.at(place, lane.tile);
+                    let (at, len) = call.layout.output_at(place, lane.tile);
                     Source { piece: buffers.output().as_piece().slice(at, len), scaled: false }
                 }
                 Operand::Scratch(scratch) => {
@@ -232,8 +233,10 @@ impl Machine {
                 }
                 Operand::Receive { from, end } => match fabric.peek(from)? {
                     None => return Ok(index as u32),
-                    Some(Arrival { piece, tag }) if tag == call.tag => Source { piece, scaled: false },
-                    Some(Arrival { tag: theirs, .. }) => return Err(Stop::Mismatch { end, theirs }),
+                    Some(Arrival { piece, tag: theirs }) if theirs == tag => Source { piece, scaled: false },
+                    Some(Arrival { tag: theirs, .. }) => {
+                        return Err(Stop::Mismatch { end, ours: tag, theirs });
+                    }
                 },
                 Operand::Send { .. } => unreachable!("the binder makes no source of a sender"),
             };
@@ -253,7 +256,7 @@ impl Machine {
         for (index, (sink, operand)) in self.sinks.iter_mut().zip(into).enumerate() {
             *sink = match *operand {
                 Operand::Output(place) => {
-                    let (at, len) = call.layout.at(place, lane.tile);
+                    let (at, len) = call.layout.output_at(place, lane.tile);
                     if len != first {
                         return uneven(from.len() + index, len);
                     }
@@ -280,7 +283,7 @@ impl Machine {
 
         for operand in into {
             if let Operand::Send { to, .. } = *operand {
-                fabric.publish(to, call.tag)?;
+                fabric.publish(to, tag)?;
             }
         }
         for operand in from {
@@ -292,10 +295,9 @@ impl Machine {
     }
 }
 
-#[cold]
-fn short_buffers(layout: &Layout, buffers: &Buffers<'_>) -> Error {
-    Error::invalid(
-        format!("buffers of {} and {} bytes", buffers.input().len(), buffers.output().len()),
-        format!("this call reads {} and writes {} bytes", layout.input_bytes(), layout.output_bytes()),
-    )
+/// The tag of a move whose ranks know no more of the call than the block that travels between them: it covers
+/// that block's length.
+fn pair_tag<'a>(call: &Call, mut operands: impl Iterator<Item = &'a Operand>) -> u64 {
+    let length = operands.find_map(|operand| operand.chunk(&call.layout));
+    mix(call.tag, length.map_or(0, |bytes| bytes as u64 + 1))
 }

@@ -41,7 +41,7 @@ pub(super) struct Machine {
 }
 
 /// What one run of a schedule is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Call {
     /// How the buffers are cut.
     pub layout: Layout,
@@ -73,6 +73,8 @@ pub(super) struct Lane {
     /// [`READY`].
     pub(super) blocked: u32,
     pub(super) tile: usize,
+    /// How often it is run.
+    pub(super) tiles: usize,
 }
 
 /// A lane that waits for nothing.
@@ -127,7 +129,7 @@ impl Schedule {
                 widest = (widest.0.max(into - from), widest.1.max(end - into));
                 moves.push(Code { from: from as u32, into: into as u32, end: end as u32 });
             }
-            lanes.push(Lane { first, end: moves.len() as u32, at: first, blocked: READY, tile: 0 });
+            lanes.push(Lane { first, end: moves.len() as u32, at: first, blocked: READY, tile: 0, tiles: 0 });
             scratch += lane.scratch;
         }
         // Every lane gets its turn within the bound of a step.
@@ -157,6 +159,11 @@ impl Schedule {
         self.rank
     }
 
+    /// The number of the call that runs, or 0.
+    pub fn number(&self) -> u64 {
+        self.call.as_ref().map_or(0, |call| call.sequence)
+    }
+
     /// Whether a call runs.
     #[inline]
     pub fn is_running(&self) -> bool {
@@ -182,14 +189,38 @@ impl Schedule {
         machine.running = 0;
         for lane in &mut machine.lanes {
             (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);
-            if lane.first == lane.end {
-                lane.tile = call.layout.tiles();
-            } else {
-                machine.running += 1;
-            }
+            lane.tiles = if lane.first == lane.end { 0 } else { call.layout.tiles() };
+            machine.running += usize::from(lane.tiles > 0);
+        }
+        if call.layout.is_pairwise() {
+            machine.tile_each_lane(&call.layout);
         }
         self.call = Some(call);
         Ok(())
+    }
+}
+
+impl Machine {
+    /// Gives each lane as many tiles as its own chunks need: where ranks know their own blocks only, all that
+    /// the two ends of a link both know is the block that travels on it.
+    fn tile_each_lane(&mut self, layout: &Layout) {
+        for lane in &mut self.lanes {
+            let moves = &self.moves[lane.first as usize..lane.end as usize];
+            let chunks = moves.iter().map(|code| self.operands[code.from as usize..code.end as usize].iter());
+            let longest = chunks.flatten().filter_map(|operand| operand.chunk(layout)).max();
+            lane.tiles = longest.map_or(lane.tiles, |bytes| layout.tiles_of(bytes));
+        }
+    }
+}
+
+impl Operand {
+    /// The length in bytes of the whole chunk, if it is one of a user's buffer.
+    pub(super) fn chunk(&self, layout: &Layout) -> Option<usize> {
+        match *self {
+            Operand::Input(place) => Some(layout.input_chunk(place)),
+            Operand::Output(place) => Some(layout.output_chunk(place)),
+            Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => None,
+        }
     }
 }
 

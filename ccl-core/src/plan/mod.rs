@@ -61,6 +61,10 @@ pub type Rank = u32;
 /// | `AllToAll` | n | n | block i is rank i's block (my rank) |
 /// | `Gather` | 1 | n (root only) | block i is rank i's send buffer, on the root |
 /// | `Scatter` | n (root only) | 1 | the root's block (my rank) |
+///
+/// and, not a collective but planned as one, between two ranks of which the root is the sender:
+///
+/// | `SendRecv` | 1 (root only) | 1 (not the root) | the root's send buffer |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -81,10 +85,12 @@ pub enum Collective {
     Gather = 6,
     /// The root's blocks, one to each.
     Scatter = 7,
+    /// A transfer from one rank to another: a plan for two ranks, the root being the sender.
+    SendRecv = 8,
 }
 
 impl Collective {
-    /// Every collective.
+    /// Every collective, which a transfer is not.
     pub const ALL: [Collective; 8] = [
         Collective::AllReduce,
         Collective::Reduce,
@@ -101,7 +107,7 @@ impl Collective {
         match self {
             Collective::AllReduce | Collective::Reduce | Collective::AllGather | Collective::Gather => 1,
             Collective::ReduceScatter | Collective::AllToAll => ranks,
-            Collective::Broadcast => (rank == root) as u32,
+            Collective::Broadcast | Collective::SendRecv => (rank == root) as u32,
             Collective::Scatter => {
                 if rank == root {
                     ranks
@@ -121,6 +127,7 @@ impl Collective {
             | Collective::Scatter => 1,
             Collective::AllGather | Collective::AllToAll => ranks,
             Collective::Reduce => (rank == root) as u32,
+            Collective::SendRecv => (rank != root) as u32,
             Collective::Gather => {
                 if rank == root {
                     ranks
@@ -158,6 +165,7 @@ impl Collective {
                     None
                 }
             }
+            Collective::SendRecv => None,
         }
     }
 
@@ -172,6 +180,7 @@ impl Collective {
             Collective::AllToAll => "all_to_all",
             Collective::Gather => "gather",
             Collective::Scatter => "scatter",
+            Collective::SendRecv => "send_recv",
         }
     }
 }

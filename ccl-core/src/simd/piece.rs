@@ -159,6 +159,18 @@ impl<'a> Buffers<'a> {
         }
     }
 
+    /// The send buffer of the one and the receive buffer of the other.
+    pub(crate) fn joined(send: &Buffers<'a>, receive: &Buffers<'a>) -> Buffers<'a> {
+        Buffers { input: send.input, output: receive.output, in_place: false, life: PhantomData }
+    }
+
+    /// Whether the two share some bytes without being the same.
+    pub(crate) fn overlap_partly(&self) -> bool {
+        let (from, into) = (self.input.as_ptr().addr(), self.output.as_mut_ptr().addr());
+        let apart = from + self.input.len() <= into || into + self.output.len() <= from;
+        !(apart || from == into && self.input.len() == self.output.len())
+    }
+
     /// Input and output lie in one buffer, each at its byte range, as an in-place call wants it.
     /// Panics where a range does not lie inside the buffer.
     pub fn in_place(

@@ -250,6 +250,12 @@ impl Transport for LocalTransport {
         Ok(())
     }
 
+    fn memory(&self) -> u64 {
+        let state = self.hub.lock();
+        let own = state.links.iter().filter(|(key, _)| key.from == self.rank);
+        own.flat_map(|(_, queue)| queue).map(|message| message.bytes.len() as u64).sum()
+    }
+
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
         let mut all: Vec<(LinkKey, Counters)> = Vec::new();
         let sent = self.senders.iter().flat_map(|s| s.links.iter().copied().zip(s.counters.iter().copied()));

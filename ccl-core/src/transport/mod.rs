@@ -151,6 +151,9 @@ pub trait Transport: Fabric + Send {
 
     /// What every open link has done so far.
     fn counters(&self) -> Vec<(LinkKey, Counters)>;
+
+    /// Bytes of memory that this rank's links take now.
+    fn memory(&self) -> u64;
 }
 
 /// Swaps opaque blobs with peers while links are being connected.

@@ -225,7 +225,7 @@ fn wanted(spec: &Spec, rank: Rank, chunk: u32) -> (Option<Rank>, u32) {
     match spec.collective {
         Collective::AllReduce | Collective::Reduce => (None, part),
         Collective::ReduceScatter => (None, spec.chunk(rank, part)),
-        Collective::Broadcast => (Some(spec.root), part),
+        Collective::Broadcast | Collective::SendRecv => (Some(spec.root), part),
         Collective::AllGather | Collective::Gather => (Some(block), part),
         Collective::AllToAll => (Some(block), spec.chunk(rank, part)),
         Collective::Scatter => (Some(spec.root), spec.chunk(rank, part)),

@@ -31,7 +31,8 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    fn link_bytes(&self) -> usize {
+    /// Bytes of a link's lines.
+    pub(crate) fn link_bytes(&self) -> usize {
         size_of::<Credit>() + self.credits as usize * size_of::<Entry>()
     }
 

@@ -1,0 +1,289 @@
+//! Groups: calls that are started together and end together, on one communicator or several.
+
+use super::operation::{Operation, What};
+use super::patience::{Patience, Wait};
+use super::transfers::Side;
+use super::{Communicator, fingerprint};
+use crate::engine::{self, Progress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Rank;
+use crate::simd::Buffers;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// With several communicators none can be slept on without deafness to the others, so sleeps are short.
+const NAP: Duration = Duration::from_micros(200);
+
+/// A communicator's part of a group.
+pub struct Member<'c, 'b> {
+    communicator: &'c mut Communicator,
+    operations: Vec<Operation<'b>>,
+}
+
+impl<'c, 'b> Member<'c, 'b> {
+    /// These calls on this communicator.
+    pub fn new(communicator: &'c mut Communicator, operations: Vec<Operation<'b>>) -> Member<'c, 'b> {
+        Member { communicator, operations }
+    }
+}
+
+/// Makes all calls of a group, and returns when this process's part of all of them is done.
+///
+/// On each communicator, collectives run in the order of the list, one at a time; transfers run beside them, those
+/// of one peer and direction in order. The communicators may be ranks of one job: they are
+/// stepped in turn. An error in the middle breaks all communicators of the group.
+pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
+    let mut runs = prepare(members)?;
+    match drive(&mut runs) {
+        Ok(()) => Ok(()),
+        Err((failed, error)) => {
+            let cause = format!("a call of the same group failed: {error}");
+            for (index, run) in runs.iter_mut().enumerate() {
+                let why = if index == failed { error.to_string() } else { cause.clone() };
+                run.communicator.break_with(why);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What is left to do on one communicator.
+struct Run<'c, 'b> {
+    communicator: &'c mut Communicator,
+    queues: Vec<Queue<'b>>,
+}
+
+/// Calls that wait for each other: the collectives of a communicator, or the transfers of one link.
+#[derive(Default)]
+struct Queue<'b> {
+    waiting: VecDeque<Ready<'b>>,
+    running: Option<(usize, Buffers<'b>)>,
+}
+
+/// Which queue a call belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Line {
+    Collectives,
+    Transfers(Rank, Side),
+    Copies,
+}
+
+/// A call that can be started.
+struct Ready<'b> {
+    schedule: usize,
+    call: engine::Call,
+    buffers: Buffers<'b>,
+}
+
+/// Plans, proves and connects everything. That waits for the peers, and ranks of one job may be members of one
+/// group, so each member has a thread for it if there is anything to do.
+fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>> {
+    let known = members.iter_mut().all(|m| m.operations.iter().all(|op| m.communicator.is_prepared(op)));
+    if known || members.len() < 2 {
+        return members.into_iter().map(|m| m.communicator.line_up(m.operations)).collect();
+    }
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for member in members {
+            let thread = std::thread::Builder::new().name("rdmaccl-prepare".into());
+            let work = move || member.communicator.line_up(member.operations);
+            let spawned = thread.spawn_scoped(scope, work).map_err(|e| {
+                Error::system("starting a thread for a group", e, "raise the limit of threads (ulimit -u)")
+            });
+            threads.push(spawned?);
+        }
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(run) => run,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        // All are joined before the first error is returned.
+        joined.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Steps all runs until they are done; an error comes with the index of its run.
+fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
+    let mut patience = Patience::new(runs.iter().any(|run| run.communicator.oversubscribed));
+    loop {
+        let (mut moved, mut open) = (false, 0);
+        for (index, run) in runs.iter_mut().enumerate() {
+            match run.step().map_err(|error| (index, error))? {
+                Progress::Done => {}
+                Progress::Moved => (moved, open) = (true, open + 1),
+                Progress::Blocked => open += 1,
+            }
+        }
+        if open == 0 {
+            return Ok(());
+        }
+        if moved {
+            patience.reset();
+            continue;
+        }
+        match patience.next() {
+            Wait::Spin => {}
+            Wait::Yield => std::thread::yield_now(),
+            Wait::Park(limit) => {
+                let limit = if open > 1 { limit.min(NAP) } else { limit };
+                let mut slept = false;
+                for (index, run) in runs.iter_mut().enumerate().filter(|(_, run)| !run.queues.is_empty()) {
+                    run.watch(patience.waited()).map_err(|error| (index, error))?;
+                    if !std::mem::replace(&mut slept, true) {
+                        run.communicator.routes.park(limit).map_err(|error| (index, error))?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Run<'_, '_> {
+    /// Steps whatever can move. Queues that are empty are dropped.
+    fn step(&mut self) -> Result<Progress> {
+        let communicator = &mut *self.communicator;
+        if communicator.abort.is_aborted() {
+            return Err(ErrorKind::Aborted.into());
+        }
+        let mut moved = false;
+        let mut index = 0;
+        while let Some(queue) = self.queues.get_mut(index) {
+            match queue.step(communicator)? {
+                Progress::Done => {
+                    self.queues.swap_remove(index);
+                    moved = true;
+                    continue;
+                }
+                Progress::Moved => moved = true,
+                Progress::Blocked => {}
+            }
+            index += 1;
+        }
+        Ok(match (self.queues.is_empty(), moved) {
+            (true, _) => Progress::Done,
+            (false, true) => Progress::Moved,
+            (false, false) => Progress::Blocked,
+        })
+    }
+
+    /// Looks at the peers' health and at the deadline.
+    #[cold]
+    fn watch(&mut self, waited: Duration) -> Result<()> {
+        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        self.communicator.watch(&schedules, waited)
+    }
+}
+
+impl Queue<'_> {
+    fn step(&mut self, communicator: &mut Communicator) -> Result<Progress> {
+        let mut moved = false;
+        loop {
+            let (schedule, buffers) = match self.running {
+                Some(running) => running,
+                None => {
+                    let Some(Ready { schedule, call, buffers }) = self.waiting.pop_front() else {
+                        return Ok(Progress::Done);
+                    };
+                    communicator.plans.schedules[schedule].start(call)?;
+                    *self.running.insert((schedule, buffers))
+                }
+            };
+            match communicator.plans.schedules[schedule].step(&mut communicator.routes, &buffers)? {
+                Progress::Done => (self.running, moved) = (None, true),
+                Progress::Moved => return Ok(Progress::Moved),
+                Progress::Blocked if moved => return Ok(Progress::Moved),
+                Progress::Blocked => return Ok(Progress::Blocked),
+            }
+        }
+    }
+}
+
+impl Communicator {
+    /// Makes calls together; see [`run_together`].
+    pub fn run_all(&mut self, operations: Vec<Operation<'_>>) -> Result<()> {
+        run_together(vec![Member::new(self, operations)])
+    }
+
+    /// Whether a call needs nothing that takes more than this rank.
+    fn is_prepared(&mut self, operation: &Operation<'_>) -> bool {
+        let in_place = operation.buffers.is_in_place();
+        match &operation.what {
+            What::Collective(call) => self.plans.find(call, in_place).is_some(),
+            What::Uneven(..) => false,
+            What::Send(transfer) => self.has_end(transfer.peer, Side::Send),
+            What::Receive(transfer) => self.has_end(transfer.peer, Side::Receive),
+        }
+    }
+
+    /// Prepares the calls and sorts them into queues. Nothing is started, so an error leaves the communicator whole.
+    fn line_up<'c, 'b>(&'c mut self, operations: Vec<Operation<'b>>) -> Result<Run<'c, 'b>> {
+        self.usable()?;
+        self.open_ends(operations.iter().filter_map(|operation| match &operation.what {
+            What::Send(transfer) => Some((transfer.peer, Side::Send)),
+            What::Receive(transfer) => Some((transfer.peer, Side::Receive)),
+            What::Collective(_) | What::Uneven(..) => None,
+        }))?;
+        let (mut prepared, mut to_self) = (Vec::new(), (VecDeque::new(), VecDeque::new()));
+        for Operation { what, buffers } in operations {
+            let in_place = buffers.is_in_place();
+            let (line, (schedule, call)) = match &what {
+                What::Collective(call) => (Line::Collectives, self.ready(call, in_place)?),
+                What::Uneven(call, blocks) => (Line::Collectives, self.ready_uneven(call, blocks, in_place)?),
+                What::Send(transfer) if transfer.peer == self.rank => {
+                    to_self.0.push_back((*transfer, buffers));
+                    continue;
+                }
+                What::Receive(transfer) if transfer.peer == self.rank => {
+                    to_self.1.push_back((*transfer, buffers));
+                    continue;
+                }
+                What::Send(transfer) => {
+                    (Line::Transfers(transfer.peer, Side::Send), self.ready_transfer(Side::Send, transfer)?)
+                }
+                What::Receive(transfer) => (
+                    Line::Transfers(transfer.peer, Side::Receive),
+                    self.ready_transfer(Side::Receive, transfer)?,
+                ),
+            };
+            call.layout.check(&buffers)?;
+            prepared.push((line, Ready { schedule, call, buffers }));
+        }
+        let (sends, receives) = to_self;
+        if sends.len() != receives.len() {
+            return Err(Error::invalid(
+                format!(
+                    "rank {} sends itself {} times and receives {} times in one group",
+                    self.rank,
+                    sends.len(),
+                    receives.len()
+                ),
+                "let each send to itself have its receive in the same group",
+            ));
+        }
+        for ((send, from), (receive, into)) in sends.into_iter().zip(receives) {
+            let buffers = Buffers::joined(&from, &into);
+            let (schedule, call) = self.ready_copy(&send, &receive, &buffers)?;
+            call.layout.check(&buffers)?;
+            prepared.push((Line::Copies, Ready { schedule, call, buffers }));
+        }
+        // From here on nothing fails, so the calls may take their numbers.
+        let mut queues: Vec<Queue<'b>> = Vec::new();
+        let mut at: HashMap<Line, usize> = HashMap::new();
+        for (line, mut ready) in prepared {
+            let number = match line {
+                Line::Collectives => {
+                    self.sequence += 1;
+                    self.sequence - 1
+                }
+                Line::Transfers(peer, side) => self.transfers.number(peer, side),
+                Line::Copies => 0,
+            };
+            (ready.call.tag, ready.call.sequence) = (fingerprint::tag(ready.call.tag, number), number);
+            let index = *at.entry(line).or_insert_with(|| {
+                queues.push(Queue::default());
+                queues.len() - 1
+            });
+            queues[index].waiting.push_back(ready);
+        }
+        Ok(Run { communicator: self, queues })
+    }
+}

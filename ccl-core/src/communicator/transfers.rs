@@ -1,0 +1,155 @@
+//! Sends and receives: the ends that were opened, and preparing more.
+
+use super::operation::Transfer;
+use super::{Communicator, fingerprint};
+use crate::DataType;
+use crate::algorithms::{Algorithm as _, OneShot, transfer};
+use crate::engine::{self, Layout, Schedule};
+use crate::error::{Error, Result};
+use crate::plan::{Collective, Program, Rank, Spec};
+use crate::simd::{Buffers, Reducer};
+use std::collections::HashMap;
+
+/// Which side of a transfer this rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Side {
+    Send,
+    Receive,
+}
+
+impl Side {
+    /// The number in the plan for two ranks.
+    fn rank(self) -> Rank {
+        match self {
+            Side::Send => transfer::SENDER,
+            Side::Receive => transfer::RECEIVER,
+        }
+    }
+
+    fn program(self, peer: Rank) -> Program {
+        match self {
+            Side::Send => transfer::send_to(peer),
+            Side::Receive => transfer::receive_from(peer),
+        }
+    }
+}
+
+/// The ends of the links on which this rank sends or receives.
+#[derive(Default)]
+pub(super) struct Transfers {
+    ends: HashMap<(Rank, Side), End>,
+    /// The schedule that copies what a rank sends itself.
+    copy: Option<usize>,
+}
+
+struct End {
+    schedule: usize,
+    /// Transfers that were issued on this link.
+    issued: u64,
+}
+
+impl Transfers {
+    /// The number of the next transfer on an open end.
+    pub(super) fn number(&mut self, peer: Rank, side: Side) -> u64 {
+        self.ends.get_mut(&(peer, side)).map_or(0, |end| {
+            end.issued += 1;
+            end.issued - 1
+        })
+    }
+}
+
+impl Communicator {
+    /// Whether the link is open.
+    pub(super) fn has_end(&self, peer: Rank, side: Side) -> bool {
+        peer == self.rank || self.transfers.ends.contains_key(&(peer, side))
+    }
+
+    /// Opens the links of a group's transfers, all at once: each peer may be waiting for any of them.
+    pub(super) fn open_ends(&mut self, wanted: impl IntoIterator<Item = (Rank, Side)>) -> Result<()> {
+        let mut missing = Vec::new();
+        for (peer, side) in wanted {
+            if peer >= self.ranks {
+                return Err(Error::invalid(
+                    format!("a transfer with rank {peer} in a communicator of {}", self.ranks),
+                    format!("give a rank from 0 to {}", self.ranks - 1),
+                ));
+            }
+            if !self.has_end(peer, side) && !missing.contains(&(peer, side)) {
+                missing.push((peer, side));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let lanes = missing.iter().flat_map(|(peer, side)| side.program(*peer).lanes);
+        self.connect(&Program { lanes: lanes.collect() })?;
+        for (peer, side) in missing {
+            let program = side.program(peer);
+            let schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
+            let schedule = self.plans.keep(schedule);
+            self.transfers.ends.insert((peer, side), End { schedule, issued: 0 });
+        }
+        Ok(())
+    }
+
+    /// A transfer on an open end: its schedule, and its call without a number.
+    pub(super) fn ready_transfer(&self, side: Side, what: &Transfer) -> Result<(usize, engine::Call)> {
+        let layout =
+            Layout::new(&transfer::SPEC, side.rank(), what.count, what.dtype, self.tile_bytes(what.dtype))?;
+        let reducer = self.copier(what.dtype)?;
+        let end = self.transfers.ends.get(&(what.peer, side)).ok_or_else(|| {
+            Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
+        })?;
+        let tag = fingerprint::of_transfer(what.dtype, what.count);
+        Ok((end.schedule, engine::Call { layout, reducer, tag, sequence: 0 }))
+    }
+
+    /// What a rank sends itself: a copy.
+    pub(super) fn ready_copy(
+        &mut self,
+        send: &Transfer,
+        receive: &Transfer,
+        buffers: &Buffers<'_>,
+    ) -> Result<(usize, engine::Call)> {
+        let own = self.rank;
+        if (send.dtype, send.count) != (receive.dtype, receive.count) {
+            return Err(Error::invalid(
+                format!(
+                    "rank {own} sends itself {} x {} and receives {} x {}",
+                    send.count, send.dtype, receive.count, receive.dtype
+                ),
+                "the two must agree",
+            ));
+        }
+        if buffers.overlap_partly() {
+            return Err(Error::invalid(
+                format!("rank {own} sends itself bytes that overlap with where they go"),
+                "let the buffers be apart, or the same",
+            ));
+        }
+        let spec = Spec { collective: Collective::AllGather, ranks: 1, root: 0, parts: 1 };
+        let schedule = match self.transfers.copy {
+            Some(schedule) => schedule,
+            None => {
+                let program = OneShot.program(&spec, 0);
+                let schedule = self.plans.keep(Schedule::bind(&spec, 0, &program, &mut self.routes)?);
+                self.transfers.copy = Some(schedule);
+                schedule
+            }
+        };
+        let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
+        let reducer = self.copier(send.dtype)?;
+        Ok((schedule, engine::Call { layout, reducer, tag: 0, sequence: 0 }))
+    }
+
+    /// A reducer that only copies.
+    fn copier(&self, dtype: DataType) -> Result<Reducer> {
+        Reducer::at(self.level, dtype, crate::ReduceOp::Sum, 1)
+    }
+
+    /// The length of tiles where the cost function is not asked.
+    pub(super) fn tile_bytes(&self, dtype: DataType) -> usize {
+        let slot = self.model.slot_bytes;
+        self.config.tile_bytes.map_or(slot, |bytes| bytes.clamp(dtype.size(), slot))
+    }
+}
