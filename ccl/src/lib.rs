@@ -37,7 +37,7 @@ pub use ccl_core::communicator::{Call, Explanation};
 pub use ccl_core::config::Config;
 pub use ccl_core::simd::Buffers;
 pub use ccl_core::transport::{Counters, LinkKey};
-pub use ccl_core::{Collective, DataType, Error, ErrorKind, Rank, ReduceOp, Result};
+pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};
 pub use communicator::Communicator;
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
