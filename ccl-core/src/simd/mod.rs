@@ -11,6 +11,7 @@ mod level;
 mod narrow;
 mod number;
 mod op;
+mod ordered;
 mod piece;
 mod reducer;
 mod scalar;

@@ -46,19 +46,16 @@ pub(super) trait Number: Copy + 'static {
 
 /// What operators work on.
 pub(super) trait Value: Copy + 'static {
-    /// Whether minima and maxima are one instruction.
-    const ORDERED: bool;
-
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    fn least(self, other: Self) -> Self;
-    fn most(self, other: Self) -> Self;
     /// The value with the low bits of `bits`.
     fn from_bits(bits: u64) -> Self;
 }
 
-/// Values without fractions, whose bits may be combined one by one.
-pub(super) trait Bits: Value {
+/// Values without fractions, which one instruction compares and whose bits may be combined one by one.
+pub(super) trait Integer: Value {
+    fn least(self, other: Self) -> Self;
+    fn most(self, other: Self) -> Self;
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn exclusive_or(self, other: Self) -> Self;
@@ -80,7 +77,6 @@ macro_rules! integer {
         }
 
         impl Value for $t {
-            const ORDERED: bool = true;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self.wrapping_add(other)
@@ -90,6 +86,13 @@ macro_rules! integer {
                 self.wrapping_mul(other)
             }
             #[inline(always)]
+            fn from_bits(bits: u64) -> $t {
+                bits as $t
+            }
+        }
+
+        impl Integer for $t {
+            #[inline(always)]
             fn least(self, other: $t) -> $t {
                 self.min(other)
             }
@@ -97,13 +100,6 @@ macro_rules! integer {
             fn most(self, other: $t) -> $t {
                 self.max(other)
             }
-            #[inline(always)]
-            fn from_bits(bits: u64) -> $t {
-                bits as $t
-            }
-        }
-
-        impl Bits for $t {
             #[inline(always)]
             fn and(self, other: $t) -> $t {
                 self & other
@@ -122,13 +118,6 @@ macro_rules! integer {
 
 integer!(i8, u8, i16, u16, i32, u32, i64, u64);
 
-/// All bits where the condition holds, none where it does not.
-macro_rules! mask {
-    ($bits:ty, $condition:expr) => {
-        <$bits>::from($condition).wrapping_neg()
-    };
-}
-
 macro_rules! float {
     ($($t:ty as $bits:ty),*) => {$(
         impl Number for $t {
@@ -145,7 +134,6 @@ macro_rules! float {
         }
 
         impl Value for $t {
-            const ORDERED: bool = false;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self + other
@@ -153,21 +141,6 @@ macro_rules! float {
             #[inline(always)]
             fn multiply(self, other: $t) -> $t {
                 self * other
-            }
-            // A comparison with NaN is false, so the choice takes `other` where that is NaN; where `self` is, all
-            // bits are set. Equal values have equal bits, or are zeros whose sign bits decide. Masks, not
-            // choices: those come out as scalar code.
-            #[inline(always)]
-            fn least(self, other: $t) -> $t {
-                let less = if self < other { self } else { other };
-                let zeros = self.to_bits() & mask!($bits, self == other);
-                <$t>::from_bits(less.to_bits() | zeros | mask!($bits, self != self))
-            }
-            #[inline(always)]
-            fn most(self, other: $t) -> $t {
-                let more = if self > other { self } else { other };
-                let zeros = self.to_bits() | mask!($bits, self != other);
-                <$t>::from_bits(more.to_bits() & zeros | mask!($bits, self != self))
             }
             #[inline(always)]
             fn from_bits(bits: u64) -> $t {
@@ -178,21 +151,3 @@ macro_rules! float {
 }
 
 float!(f32 as u32, f64 as u64);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn min_and_max_order_zeros_and_keep_nan() {
-        for (a, b) in [(0.0f32, -0.0f32), (-0.0, 0.0)] {
-            assert_eq!(a.least(b).to_bits(), (-0.0f32).to_bits());
-            assert_eq!(a.most(b).to_bits(), 0.0f32.to_bits());
-        }
-        for (a, b) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::INFINITY)] {
-            assert!(a.least(b).is_nan() && a.most(b).is_nan());
-        }
-        assert_eq!((1.0f32.least(2.0), 1.0f32.most(2.0)), (1.0, 2.0));
-        assert_eq!((2.0f32.least(1.0), 2.0f32.most(1.0)), (1.0, 2.0));
-    }
-}

@@ -1,12 +1,9 @@
 //! The operators, on any values that can do them.
 
-use super::number::{Bits, Value};
+use super::number::{Integer, Value};
 
 /// A reduction operator on values of type `V`.
 pub(super) trait Op<V>: 'static {
-    /// Whether it asks which value is less.
-    const COMPARES: bool = false;
-
     fn combine(a: V, b: V) -> V;
 }
 
@@ -32,37 +29,35 @@ impl<V: Value> Op<V> for Prod {
     }
 }
 
-impl<V: Value> Op<V> for Min {
-    const COMPARES: bool = true;
+impl<V: Integer> Op<V> for Min {
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.least(b)
     }
 }
 
-impl<V: Value> Op<V> for Max {
-    const COMPARES: bool = true;
+impl<V: Integer> Op<V> for Max {
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.most(b)
     }
 }
 
-impl<V: Bits> Op<V> for And {
+impl<V: Integer> Op<V> for And {
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.and(b)
     }
 }
 
-impl<V: Bits> Op<V> for Or {
+impl<V: Integer> Op<V> for Or {
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.or(b)
     }
 }
 
-impl<V: Bits> Op<V> for ExclusiveOr {
+impl<V: Integer> Op<V> for ExclusiveOr {
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.exclusive_or(b)

@@ -4,7 +4,8 @@ use super::copy::copy;
 #[cfg(target_arch = "x86_64")]
 use super::narrow::HalfF16c;
 use super::narrow::{Brain, E4m3, E5m2, Half};
-use super::op::{And, ExclusiveOr, Max, Min, Op, Or, Prod, Sum};
+use super::op::{And, ExclusiveOr, Max, Min, Or, Prod, Sum};
+use super::ordered::Ordered;
 use super::{Level, Piece, PieceMut};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
@@ -145,32 +146,28 @@ fn each<T: Copy>(output: PieceMut, f: impl Fn(T) -> T) {
     }
 }
 
-fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
-    match op {
-        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => any::<Sum>(level, unsigned(dtype)),
-        ReduceOp::Prod => any::<Prod>(level, unsigned(dtype)),
-        ReduceOp::Min => any::<Min>(level, dtype),
-        ReduceOp::Max => any::<Max>(level, dtype),
-        ReduceOp::Band => bitwise::<And>(level, dtype),
-        ReduceOp::Bor => bitwise::<Or>(level, dtype),
-        ReduceOp::Bxor => bitwise::<ExclusiveOr>(level, dtype),
-    }
-}
-
-/// The type for operators that give the same bits signed and unsigned: all but the least and the largest.
-fn unsigned(dtype: DataType) -> DataType {
-    match dtype {
-        DataType::I8 => DataType::U8,
-        DataType::I16 => DataType::U16,
-        DataType::I32 => DataType::U32,
-        DataType::I64 => DataType::U64,
-        other => other,
-    }
-}
-
-/// The kernel for each type, with the values of a block: as many as the compiler was measured to do best with.
+/// The kernel for sums and products of each type, with the values of a block: as many as the compiler was measured to do best with.
 macro_rules! by_type {
     ($dtype:expr, $op:ty, $kernel:path, $half:ty) => {{
+        use $kernel as kernel;
+        match $dtype {
+            DataType::I8 | DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I16 | DataType::U16 => kernel::<u16, $op, 32>,
+            DataType::I32 | DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I64 | DataType::U64 => kernel::<u64, $op, 16>,
+            DataType::F16 => kernel::<$half, $op, 16>,
+            DataType::BF16 => kernel::<Brain, $op, 16>,
+            DataType::F32 => kernel::<f32, $op, 16>,
+            DataType::F64 => kernel::<f64, $op, 8>,
+            DataType::F8E4M3 => kernel::<E4m3, $op, 16>,
+            DataType::F8E5M2 => kernel::<E5m2, $op, 16>,
+        }
+    }};
+}
+
+/// The kernel for the least (sign 1) or the largest (sign -1) of each type; see [`Ordered`].
+macro_rules! by_order {
+    ($dtype:expr, $op:ty, $sign:literal, $kernel:path, $half:ty) => {{
         use $kernel as kernel;
         match $dtype {
             DataType::I8 => kernel::<i8, $op, 64>,
@@ -181,12 +178,12 @@ macro_rules! by_type {
             DataType::U32 => kernel::<u32, $op, 32>,
             DataType::I64 => kernel::<i64, $op, 16>,
             DataType::U64 => kernel::<u64, $op, 16>,
-            DataType::F16 => kernel::<$half, $op, 16>,
-            DataType::BF16 => kernel::<Brain, $op, 16>,
-            DataType::F32 => kernel::<f32, $op, 16>,
-            DataType::F64 => kernel::<f64, $op, 8>,
-            DataType::F8E4M3 => kernel::<E4m3, $op, 16>,
-            DataType::F8E5M2 => kernel::<E5m2, $op, 16>,
+            DataType::F16 => kernel::<Ordered<i16, 0x3ff, $sign>, $op, 32>,
+            DataType::BF16 => kernel::<Ordered<i16, 0x7f, $sign>, $op, 32>,
+            DataType::F32 => kernel::<Ordered<i32, 0x7f_ffff, $sign>, $op, 32>,
+            DataType::F64 => kernel::<Ordered<i64, 0xf_ffff_ffff_ffff, $sign>, $op, 16>,
+            DataType::F8E4M3 => kernel::<Ordered<i8, 1, $sign>, $op, 64>,
+            DataType::F8E5M2 => kernel::<Ordered<i8, 3, $sign>, $op, 64>,
         }
     }};
 }
@@ -221,21 +218,14 @@ macro_rules! at_level {
     };
 }
 
-/// An operator on values of any type.
-trait AnyOp:
-    Op<i8> + Op<u8> + Op<i16> + Op<u16> + Op<i32> + Op<u32> + Op<i64> + Op<u64> + Op<f32> + Op<f64>
-{
-}
-
-impl AnyOp for Sum {}
-impl AnyOp for Prod {}
-impl AnyOp for Min {}
-impl AnyOp for Max {}
-
-fn any<O: AnyOp>(level: Level, dtype: DataType) -> Kernel {
-    at_level!(level, by_type!(dtype, O))
-}
-
-fn bitwise<O: Op<u8> + Op<u16> + Op<u32> + Op<u64>>(level: Level, dtype: DataType) -> Kernel {
-    at_level!(level, by_size!(dtype, O))
+fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => at_level!(level, by_type!(dtype, Sum)),
+        ReduceOp::Prod => at_level!(level, by_type!(dtype, Prod)),
+        ReduceOp::Min => at_level!(level, by_order!(dtype, Min, 1)),
+        ReduceOp::Max => at_level!(level, by_order!(dtype, Max, -1)),
+        ReduceOp::Band => at_level!(level, by_size!(dtype, And)),
+        ReduceOp::Bor => at_level!(level, by_size!(dtype, Or)),
+        ReduceOp::Bxor => at_level!(level, by_size!(dtype, ExclusiveOr)),
+    }
 }

@@ -23,18 +23,21 @@ fn element(dtype: DataType, random: &mut Random) -> Vec<u8> {
     value.to_le_bytes()[..size].to_vec()
 }
 
-/// Makes all NaN of 16 bits and more equal: their sign and payload are not specified.
+/// Makes all NaN equal: their sign and payload are not specified.
 fn canonical(dtype: DataType, bytes: &[u8]) -> Vec<u8> {
     let each = bytes.chunks(dtype.size()).map(|e| {
         let bits = e.iter().rev().fold(0u64, |bits, b| bits << 8 | u64::from(*b));
-        let infinity = match dtype {
+        let top = match dtype {
             DataType::F16 => 0x7c00,
             DataType::BF16 => 0x7f80,
             DataType::F32 => 0x7f80_0000,
             DataType::F64 => 0x7ff0_0000_0000_0000,
+            DataType::F8E5M2 => 0x7c,
+            DataType::F8E4M3 => 0x7e,
             _ => return bits,
         };
-        if bits & (infinity | (infinity - 1)) > infinity { infinity + 1 } else { bits }
+        let magnitude = bits & (u64::MAX >> (65 - 8 * dtype.size()));
+        if magnitude > top { top + 1 } else { bits }
     });
     each.flat_map(u64::to_le_bytes).collect()
 }

@@ -1,10 +1,10 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
-//! There are two ways through it. Where the operation is one instruction on the type ([`Number::BLOCKS`],
-//! [`Op::COMPARES`], [`Value::ORDERED`]), a block is 64 or 128 bytes of values: the body holds four blocks of values in registers
+//! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is 64 or
+//! 128 bytes of values: the body holds four blocks of values in registers
 //! while it goes through the sources, so every source is read once and every sink written once, and the
 //! operations are elementwise on arrays of constant length, which the compiler turns into the vector
-//! instructions that the instruction set has. Elsewhere (conversions, minima of floats) such arrays come out as
+//! instructions that the instruction set has. Elsewhere (conversions) such arrays come out as
 //! scalar code, so the values go through a buffer on the stack, [`RUN`] at a time, in plain loops that the
 //! compiler vectorises whatever is in them. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
@@ -50,7 +50,7 @@ pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Jo
 unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     let elements = job.bytes / size_of::<N>();
     let mut at = 0;
-    if !N::BLOCKS || O::COMPARES && !N::Value::ORDERED {
+    if !N::BLOCKS {
         while at < elements {
             let len = RUN.min(elements - at);
             // SAFETY: the run lies inside the pieces.
