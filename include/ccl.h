@@ -74,6 +74,14 @@ typedef enum {
     cclMin = 3,
     // Mean.
     cclAvg = 4,
+    // Bitwise and, of integers (not in NCCL).
+    cclBand = 5,
+    // Bitwise or, of integers (not in NCCL).
+    cclBor = 6,
+    // Bitwise exclusive or, of integers (not in NCCL).
+    cclBxor = 7,
+    // How many there are; no operator.
+    cclNumOps = 8,
 } cclRedOp_t;
 
 // Never defined: a handle is a number, dressed as a pointer that is not followed.

@@ -28,7 +28,8 @@ fn main() -> Result<()> {
         .map(|size| best(|| black_box(&mut c)[..size].copy_from_slice(&black_box(&a)[..size])) / size as f64);
     row("memcpy", copied);
     for dtype in DataType::ALL {
-        for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Avg] {
+        let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Bxor];
+        for op in ops.into_iter().filter(|op| op.check(dtype).is_ok()) {
             for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
                 let name = format!("{:<10} {:<5} {:<7}", dtype.name(), op.name(), level.name());
                 if !wanted.iter().all(|text| name.contains(text.as_str())) {

@@ -32,6 +32,6 @@ pub mod simd;
 pub mod transport;
 pub mod verify;
 
-pub use element::{DataType, ReduceOp};
+pub use element::{DataType, Factor, ReduceOp};
 pub use error::{Error, ErrorKind, Result};
 pub use plan::{Collective, Rank};

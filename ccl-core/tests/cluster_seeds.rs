@@ -7,7 +7,7 @@ use ccl_core::error::ErrorKind;
 use ccl_core::plan::{Collective, Plan, Rank};
 use ccl_core::simd::Level;
 use ccl_core::verify::{Limits, min_credits, verify};
-use ccl_core::{DataType, ReduceOp};
+use ccl_core::{DataType, Factor, ReduceOp};
 
 /// A call and its inputs, drawn from a seed.
 struct Case {
@@ -25,14 +25,14 @@ impl Case {
         // From the fewest that the verifier found enough: that these are enough here too is part of the test.
         let needed = min_credits(&plan, &Limits::default()).expect("a plan without deadlock");
         let in_place_safe = verify(&plan, &Limits::default()).expect("a right plan").in_place;
+        let dtype = *random.pick(&DataType::ALL);
         let op = loop {
-            let op = *random.pick(&ReduceOp::ALL);
+            let op = *random.pick(&[&ReduceOp::ALL[..], &[twice(dtype)]].concat());
             // Elsewhere the mean of floats rounds, and has a test of its own.
-            if op != ReduceOp::Avg || ranks.is_power_of_two() {
+            if op.check(dtype).is_ok() && (op != ReduceOp::Avg || ranks.is_power_of_two()) {
                 break op;
             }
         };
-        let dtype = *random.pick(&DataType::ALL);
         let count = *random.pick(&[0, 1, 2, 3, 7, 8, 15, 64, 100, 257, 1000]);
         let settings = Settings {
             count,
@@ -102,12 +102,22 @@ impl Case {
             ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
             ReduceOp::Avg if self.settings.dtype.is_float() => values.sum::<f64>() / n,
             ReduceOp::Avg => (values.sum::<f64>() / n).trunc(),
+            ReduceOp::PreMulSum(_) => values.sum::<f64>() * 2.0,
+            ReduceOp::Band => values.fold(-1, |bits, v| bits & v as i64) as f64,
+            ReduceOp::Bor => values.fold(0, |bits, v| bits | v as i64) as f64,
+            ReduceOp::Bxor => values.fold(0, |bits, v| bits ^ v as i64) as f64,
         }
     }
 
     fn describe(&self) -> String {
         format!("{} {:?} {:?}", self.plan.algorithm, self.plan.spec, self.settings)
     }
+}
+
+/// The sum of doubled values.
+fn twice(dtype: DataType) -> ReduceOp {
+    let factor = if dtype.is_float() { Factor::float(dtype, 2.0) } else { Factor::integer(dtype, 2) };
+    ReduceOp::PreMulSum(factor.expect("of the type's kind"))
 }
 
 fn draw_plan(random: &mut Random) -> Plan {

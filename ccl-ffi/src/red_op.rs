@@ -16,6 +16,14 @@ pub enum cclRedOp_t {
     cclMin = 3,
     /// Mean.
     cclAvg = 4,
+    /// Bitwise and, of integers (not in NCCL).
+    cclBand = 5,
+    /// Bitwise or, of integers (not in NCCL).
+    cclBor = 6,
+    /// Bitwise exclusive or, of integers (not in NCCL).
+    cclBxor = 7,
+    /// How many there are; no operator.
+    cclNumOps = 8,
 }
 
 /// A `cclRedOp_t` as C passes it: any number.
@@ -26,7 +34,7 @@ pub struct RedOpArg(i32);
 impl RedOpArg {
     #[inline]
     pub(crate) fn parse(self) -> Result<ReduceOp> {
-        let known = ReduceOp::ALL.get(self.0 as usize).copied();
+        let known = usize::try_from(self.0).ok().and_then(|code| ReduceOp::ALL.get(code).copied());
         known.ok_or_else(|| Error::invalid(format!("operator {}", self.0), "use a cclRedOp_t"))
     }
 }
@@ -34,7 +42,8 @@ impl RedOpArg {
 const _: () = {
     let mut index = 0;
     while index < ReduceOp::ALL.len() {
-        assert!(ReduceOp::ALL[index] as usize == index, "the C numbers are positions in ALL");
+        assert!(ReduceOp::ALL[index].code() as usize == index, "the C numbers are positions in ALL");
         index += 1;
     }
+    assert!(index == cclRedOp_t::cclNumOps as usize, "every operator has a C number");
 };

@@ -2,6 +2,7 @@
 
 use crate::buffers::{Layout, Pair};
 use crate::data::{self, Inputs};
+use crate::operator::Operator;
 use crate::options::{Options, Root};
 use crate::report::{Average, Device, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
 use crate::{progress::Progress, table};
@@ -93,7 +94,8 @@ impl<'a> Bench<'a> {
     }
 
     fn cycle(&mut self, rows: &mut Vec<Row>) -> Result<()> {
-        let ops: &[ReduceOp] = if self.collective.reduces() { &self.options.ops.0 } else { &[ReduceOp::Sum] };
+        let sum = [Operator::Plain(ReduceOp::Sum)];
+        let ops = if self.collective.reduces() { &self.options.ops.0[..] } else { &sum };
         let roots = match self.options.root {
             _ if !self.collective.rooted() => 0..1,
             Root::All => 0..self.comm.size(),
@@ -104,7 +106,7 @@ impl<'a> Bench<'a> {
             }
         };
         for &dtype in &self.options.types.0 {
-            for &op in ops {
+            for op in ops.iter().filter_map(|op| op.on(dtype, self.comm.rank()).ok()).collect::<Vec<_>>() {
                 for root in roots.clone() {
                     for size in self.sizes.clone() {
                         let row = self.row(size, dtype, op, root)?;

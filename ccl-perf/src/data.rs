@@ -9,12 +9,15 @@
 //! - *Float products* are powers of two, except for one rank per position that adds a full mantissa.
 //! - *Float means* over a power of two of ranks are sums with exact scaling; over other numbers 1/n is not
 //!   exact, so one rank per position contributes and the others add zero: one rounding, in any order.
+//! - *Pre-multiplied sums* are float sums of half the size with factors of 1 and 2.
 //! - *Least and largest* never round.
+//! - *Bitwise and, or* get bits that are set (or not) on about one rank of all, so that every rank shows.
 //!
 //! Data repeats after [`PERIOD`] elements, a prime, so that large buffers are filled and compared at the
 //! speed of memory and nothing that is displaced by a chunk or a tile looks right.
 
 use crate::encode;
+use crate::operator::factor;
 use ccl::{DataType, ReduceOp};
 
 /// Elements after which a buffer's contents repeat: the largest prime below 2^20.
@@ -62,10 +65,13 @@ impl Inputs {
         let mut out = Vec::with_capacity(self.elements * self.dtype.size());
         for index in 0..self.elements as u64 {
             if self.dtype.is_float() {
-                let values = (0..self.ranks).map(|rank| self.float(op, rank, index));
+                let scale = |rank| if multiplies(op) { factor(rank).into() } else { 1.0 };
+                let values = (0..self.ranks).map(|rank| self.float(op, rank, index) * scale(rank));
                 encode::float(self.dtype, reduce_floats(op, self.ranks, values), &mut out);
             } else {
-                let values = (0..self.ranks).map(|rank| self.integer(Some(op), rank, index));
+                let scale = |rank| if multiplies(op) { factor(rank).into() } else { 1 };
+                let values =
+                    (0..self.ranks).map(|rank| self.integer(Some(op), rank, index).wrapping_mul(scale(rank)));
                 encode::integer(self.dtype, reduce_integers(self.dtype, op, self.ranks, values), &mut out);
             }
         }
@@ -74,8 +80,19 @@ impl Inputs {
 
     fn integer(&self, op: Option<ReduceOp>, rank: u32, index: u64) -> u64 {
         let bits = self.random(rank, index);
-        // Even factors would soon leave nothing but zeros.
-        if op == Some(ReduceOp::Prod) { bits | 1 } else { bits }
+        match op {
+            // Even factors would soon leave nothing but zeros.
+            Some(ReduceOp::Prod) => bits | 1,
+            Some(ReduceOp::Band) => !self.sparse(rank, index),
+            Some(ReduceOp::Bor) => self.sparse(rank, index),
+            _ => bits,
+        }
+    }
+
+    /// Bits each of which one rank has, more or less.
+    fn sparse(&self, rank: u32, index: u64) -> u64 {
+        let words = (0..=u64::from(self.ranks.ilog2())).map(|word| self.random(rank, index | word << 32));
+        words.fold(u64::MAX, |bits, word| bits & word)
     }
 
     fn float(&self, op: ReduceOp, rank: u32, index: u64) -> f64 {
@@ -92,8 +109,9 @@ impl Inputs {
                     0.0
                 }
             }
-            ReduceOp::Sum | ReduceOp::Avg => {
-                self.share(common, own, rank, whole_numbers(self.dtype)) as f64 * scale
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => {
+                let total = whole_numbers(self.dtype) / if multiplies(op) { 2 } else { 1 };
+                self.share(common, own, rank, total) as f64 * scale
             }
             ReduceOp::Prod => {
                 let power = 2f64.powi(self.share(common, own, rank, 4) as i32);
@@ -104,6 +122,7 @@ impl Inputs {
                 let limit = whole_numbers(self.dtype) as i64;
                 ((own >> 8) % (2 * limit as u64 + 1)) as i64 as f64 - limit as f64
             }
+            ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor => no_bits(op),
         }
     }
 
@@ -133,6 +152,16 @@ impl Inputs {
     }
 }
 
+/// Whether contributions are multiplied by their ranks' factors.
+fn multiplies(op: ReduceOp) -> bool {
+    matches!(op, ReduceOp::PreMulSum(_))
+}
+
+/// The library refuses such a call before there is data for it.
+fn no_bits(op: ReduceOp) -> f64 {
+    unreachable!("{op} of floats")
+}
+
 /// The largest number up to which the float type holds every whole number, or less.
 fn whole_numbers(dtype: DataType) -> u64 {
     match dtype {
@@ -152,17 +181,18 @@ fn exact_mean(ranks: u32) -> bool {
 
 fn reduce_floats(op: ReduceOp, ranks: u32, values: impl Iterator<Item = f64>) -> f64 {
     match op {
-        ReduceOp::Sum => values.sum(),
+        ReduceOp::Sum | ReduceOp::PreMulSum(_) => values.sum(),
         ReduceOp::Prod => values.product(),
         ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
         ReduceOp::Min => values.fold(f64::INFINITY, f64::min),
         ReduceOp::Avg => values.sum::<f64>() / f64::from(ranks),
+        ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor => no_bits(op),
     }
 }
 
 fn reduce_integers(dtype: DataType, op: ReduceOp, ranks: u32, values: impl Iterator<Item = u64>) -> u64 {
     match op {
-        ReduceOp::Sum => values.fold(0, u64::wrapping_add),
+        ReduceOp::Sum | ReduceOp::PreMulSum(_) => values.fold(0, u64::wrapping_add),
         ReduceOp::Prod => values.fold(1, u64::wrapping_mul),
         ReduceOp::Max => values.max_by_key(|&v| encode::meaning(dtype, v)).unwrap_or(0),
         ReduceOp::Min => values.min_by_key(|&v| encode::meaning(dtype, v)).unwrap_or(0),
@@ -170,6 +200,9 @@ fn reduce_integers(dtype: DataType, op: ReduceOp, ranks: u32, values: impl Itera
             let sum = values.fold(0, u64::wrapping_add);
             (encode::meaning(dtype, sum) / i128::from(ranks)) as u64
         }
+        ReduceOp::Band => values.fold(u64::MAX, std::ops::BitAnd::bitand),
+        ReduceOp::Bor => values.fold(0, std::ops::BitOr::bitor),
+        ReduceOp::Bxor => values.fold(0, std::ops::BitXor::bitxor),
     }
 }
 
@@ -207,8 +240,14 @@ fn for_each_run(len: usize, period: usize, first: usize, mut run: impl FnMut(usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::Operator;
 
     const RANKS: [u32; 14] = [1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 64, 100, 257];
+
+    /// The operators of a type, as rank 0 gives them.
+    fn fitting(dtype: DataType) -> impl Iterator<Item = ReduceOp> {
+        Operator::all().filter_map(move |op| op.on(dtype, 0).ok())
+    }
 
     /// What an honest implementation does: rounds to the type wherever it stores.
     fn rounded(dtype: DataType, value: f64) -> f64 {
@@ -239,10 +278,10 @@ mod tests {
 
     fn combine(dtype: DataType, op: ReduceOp, a: f64, b: f64) -> f64 {
         let exact = match op {
-            ReduceOp::Sum | ReduceOp::Avg => a + b,
             ReduceOp::Prod => a * b,
             ReduceOp::Min => a.min(b),
             ReduceOp::Max => a.max(b),
+            _ => a + b,
         };
         rounded(dtype, exact)
     }
@@ -263,7 +302,7 @@ mod tests {
     fn floats_come_out_exactly_in_any_order() {
         let floats = DataType::ALL.into_iter().filter(|d| d.is_float());
         for (dtype, op, ranks) in
-            floats.flat_map(|d| ReduceOp::ALL.map(|o| (d, o))).flat_map(|(d, o)| RANKS.map(|n| (d, o, n)))
+            floats.flat_map(|d| fitting(d).map(move |o| (d, o))).flat_map(|(d, o)| RANKS.map(|n| (d, o, n)))
         {
             let inputs = Inputs::new(dtype, Some(op), ranks, 11, 200);
             let sent: Vec<_> = (0..ranks).map(|rank| inputs.of(rank)).collect();
@@ -280,6 +319,11 @@ mod tests {
                         };
                     }
                 }
+                if multiplies(op) {
+                    for (rank, value) in values.iter_mut().enumerate() {
+                        *value *= if rank % 2 == 0 { 1.0 } else { 2.0 };
+                    }
+                }
                 for got in in_three_orders(dtype, op, &values) {
                     let mut bytes = Vec::new();
                     encode::float(dtype, got, &mut bytes);
@@ -293,7 +337,7 @@ mod tests {
     fn integers_agree_with_wide_arithmetic() {
         for dtype in DataType::ALL.into_iter().filter(|d| !d.is_float()) {
             let width = 8 * dtype.size();
-            for op in ReduceOp::ALL {
+            for op in fitting(dtype) {
                 let inputs = Inputs::new(dtype, Some(op), 5, 3, 100);
                 let sent: Vec<_> = (0..5).map(|rank| inputs.of(rank)).collect();
                 let element = |bytes: &[u8], index: usize| {
@@ -311,9 +355,35 @@ mod tests {
                         ReduceOp::Min => values.min().unwrap(),
                         ReduceOp::Max => values.max().unwrap(),
                         ReduceOp::Avg => values.fold(0, |a, b| wrap(a + b)) / 5,
+                        ReduceOp::PreMulSum(_) => {
+                            values.zip([1, 2, 1, 2, 1]).fold(0, |sum, (v, factor)| wrap(sum + v * factor))
+                        }
+                        ReduceOp::Band => values.reduce(|a, b| a & b).unwrap(),
+                        ReduceOp::Bor => values.reduce(|a, b| a | b).unwrap(),
+                        ReduceOp::Bxor => values.reduce(|a, b| a ^ b).unwrap(),
                     };
                     assert_eq!(element(&expected, index), want, "{dtype} {op} at {index}");
                 }
+            }
+        }
+    }
+
+    /// If one rank's bits were left out, or taken twice for an exclusive or, it would show.
+    #[test]
+    fn every_rank_shows_in_bitwise_results() {
+        for (op, ranks) in
+            [ReduceOp::Band, ReduceOp::Bor, ReduceOp::Bxor].into_iter().flat_map(|op| RANKS.map(|n| (op, n)))
+        {
+            let inputs = Inputs::new(DataType::U8, Some(op), ranks, 1, 2000);
+            let sent: Vec<_> = (0..ranks).map(|rank| inputs.of(rank)).collect();
+            let without = |left_out: usize, at: usize| {
+                let others = sent.iter().enumerate().filter(|(rank, _)| *rank != left_out);
+                let values = others.map(|(_, bytes)| u64::from(bytes[at]));
+                reduce_integers(DataType::U8, op, ranks, values) as u8
+            };
+            let result = inputs.reduced(op);
+            for rank in 0..ranks as usize {
+                assert!((0..2000).any(|at| without(rank, at) != result[at]), "{op} of {ranks}: rank {rank}");
             }
         }
     }

@@ -12,6 +12,7 @@ mod data;
 mod encode;
 mod job;
 mod launcher;
+mod operator;
 mod options;
 mod plot;
 mod progress;

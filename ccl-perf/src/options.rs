@@ -1,7 +1,8 @@
 //! nccl-tests' options, with their letters and their meaning, and a few of our own.
 
+use crate::operator::Operator;
 use crate::sizes::{self, Step};
-use ccl::{DataType, ReduceOp};
+use ccl::DataType;
 use clap::{CommandFactory, Parser};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -67,9 +68,9 @@ pub(crate) struct Options {
     #[arg(short = 'c', long = "check", value_name = "N", default_value_t = 1)]
     pub(crate) check: u32,
 
-    /// Operator: sum, prod, min, max, avg or all
+    /// Operator: sum, prod, min, max, avg, mulsum, band, bor, bxor or all; the last three for integers
     #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum")]
-    pub(crate) ops: Selection<ReduceOp>,
+    pub(crate) ops: Selection<Operator>,
 
     /// Type: int8, uint8, int16, uint16, int32, uint32, int64, uint64, half, float, double, bfloat16,
     /// f8e4m3, f8e5m2 or all
@@ -176,12 +177,12 @@ impl FromStr for Selection<DataType> {
     }
 }
 
-impl FromStr for Selection<ReduceOp> {
+impl FromStr for Selection<Operator> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
-            return Ok(Selection(ReduceOp::ALL.to_vec()));
+            return Ok(Selection(Operator::all().collect()));
         }
         Ok(Selection(vec![text.parse().map_err(|e| format!("{e}, or all"))?]))
     }
@@ -223,6 +224,10 @@ impl Options {
 
     fn check(&self) -> Result<(), String> {
         self.sizes()?;
+        // One operator and one type must fit; of several, those that do are run.
+        if let ([op], [dtype]) = (&self.ops.0[..], &self.types.0[..]) {
+            op.on(*dtype, 0).map_err(|error| error.to_string())?;
+        }
         if self.graphs != 0 {
             return Err(
                 "-G wants CUDA graphs, which host memory does not have: leave it out or give 0".into()
@@ -273,6 +278,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccl::ReduceOp;
 
     fn parse(line: &str) -> Options {
         Options::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())).unwrap()
@@ -297,7 +303,7 @@ mod tests {
         assert_eq!((o.min, o.max, o.step()), (32 << 20, 32 << 20, Step::Add(1 << 20)));
         assert_eq!((o.iterations, o.warmup, o.aggregate, o.cycles, o.check, o.average), (20, 5, 1, 1, 1, 1));
         assert_eq!(o.types.0, [DataType::F32]);
-        assert_eq!(o.ops.0, [ReduceOp::Sum]);
+        assert_eq!(o.ops.0, [Operator::Plain(ReduceOp::Sum)]);
         assert_eq!((o.root, o.threads, o.processes), (Root::One(0), 1, None));
     }
 
@@ -306,7 +312,7 @@ mod tests {
         let o = parse("-b 8 -e 128M -f 4 -g 8 -t 2 -d all -o all -r -1 -n 5 -w 0 -c 0 -I -J out.json");
         assert_eq!(o.sizes().unwrap().len(), 13);
         assert_eq!((o.processes, o.threads), (Some(8), 2));
-        assert_eq!((o.types.0.len(), o.ops.0.len(), o.root), (14, 5, Root::All));
+        assert_eq!((o.types.0.len(), o.ops.0.len(), o.root), (14, 9, Root::All));
         assert!(o.per_iteration && o.json.is_some());
         assert_eq!(parse("--minbytes 1K --maxbytes 2K --stepbytes 512").sizes().unwrap(), [1024, 1536, 2048]);
         assert!(parse("-I 1").per_iteration && !parse("-I 0").per_iteration);
@@ -324,6 +330,8 @@ mod tests {
         assert!(refused("-b 64 -e 8").contains("larger"));
         assert!(refused("-d fp32").contains("one of int8"));
         assert!(refused("-o mean").contains("or all"));
+        assert!(refused("-o band").contains("band on type float"));
+        assert_eq!(parse("-o bxor -d all").check(), Ok(()));
         assert!(refused("-a 4").contains("0..=3"));
         assert!(refused("-n 0").contains("1.."));
         assert!(refused("-r x").contains("a rank, -1 or all"));

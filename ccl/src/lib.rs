@@ -41,7 +41,7 @@ pub use ccl_core::config::Config;
 pub use ccl_core::engine::Blocks;
 pub use ccl_core::simd::Buffers;
 pub use ccl_core::transport::{Counters, LinkKey};
-pub use ccl_core::{Collective, DataType, Error, ErrorKind, Rank, ReduceOp, Result};
+pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};
 pub use communicator::{Communicator, Description};
 pub use element::{Element, F8E4M3, F8E5M2};
 pub use group::{Batch, run_together};

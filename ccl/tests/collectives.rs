@@ -1,11 +1,23 @@
 //! Every collective over shared memory between threads, against a plain reference.
 
-use ccl::{Buffers, Call, Collective, Communicator, DataType, ReduceOp};
+use ccl::{Buffers, Call, Collective, Communicator, DataType, Factor, ReduceOp};
 use proptest::prelude::*;
 
 /// What rank `rank` sends: values that differ by rank and place, small enough to sum exactly.
 fn input(rank: u32, len: usize) -> Vec<u64> {
     (0..len).map(|i| u64::from(rank + 1) * 1_000_003 + i as u64 * 7).collect()
+}
+
+/// The operator as `rank` gives it: with a factor of its own, where there is one.
+fn on_rank(op: ReduceOp, rank: u32) -> ReduceOp {
+    match op {
+        ReduceOp::PreMulSum(_) => pre_mul_sum(i64::from(rank) + 1),
+        op => op,
+    }
+}
+
+fn pre_mul_sum(factor: i64) -> ReduceOp {
+    ReduceOp::PreMulSum(Factor::integer(DataType::U64, factor).expect("an integer type"))
 }
 
 fn combine(op: ReduceOp, values: impl Iterator<Item = u64>, ranks: u64) -> u64 {
@@ -15,6 +27,10 @@ fn combine(op: ReduceOp, values: impl Iterator<Item = u64>, ranks: u64) -> u64 {
         ReduceOp::Max => values.fold(0, u64::max),
         ReduceOp::Min => values.fold(u64::MAX, u64::min),
         ReduceOp::Avg => values.fold(0, u64::wrapping_add) / ranks,
+        ReduceOp::Band => values.fold(u64::MAX, |a, b| a & b),
+        ReduceOp::Bor => values.fold(0, |a, b| a | b),
+        ReduceOp::Bxor => values.fold(0, |a, b| a ^ b),
+        ReduceOp::PreMulSum(_) => values.zip(1..).fold(0, |sum, (v, n)| v.wrapping_mul(n).wrapping_add(sum)),
     }
 }
 
@@ -45,6 +61,7 @@ fn expected(call: &Call, rank: u32, ranks: u32) -> Option<Vec<u64>> {
 /// Makes the call on one rank and compares.
 fn check(comm: &mut Communicator, call: &Call, in_place: bool) -> Result<(), String> {
     let (rank, ranks) = (comm.rank(), comm.size());
+    let call = Call { op: on_rank(call.op, rank), ..*call };
     let blocks_in = call.collective.input_blocks(ranks, rank, call.root) as usize;
     let blocks_out = call.collective.output_blocks(ranks, rank, call.root) as usize;
     let send = input(rank, call.count * blocks_in);
@@ -59,14 +76,14 @@ fn check(comm: &mut Communicator, call: &Call, in_place: bool) -> Result<(), Str
         };
         buffer[at..][..block * blocks_in].copy_from_slice(&bytes(&send));
         let (from, into) = (at..at + block * blocks_in, to..to + block * blocks_out);
-        comm.run(call, Buffers::in_place(&mut buffer, from, into.clone())).map_err(|e| e.to_string())?;
+        comm.run(&call, Buffers::in_place(&mut buffer, from, into.clone())).map_err(|e| e.to_string())?;
         buffer[into].to_vec()
     } else {
         let mut recv = vec![0xee_u8; block * blocks_out];
-        comm.run(call, Buffers::new(&bytes(&send), &mut recv)).map_err(|e| e.to_string())?;
+        comm.run(&call, Buffers::new(&bytes(&send), &mut recv)).map_err(|e| e.to_string())?;
         recv
     };
-    match expected(call, rank, ranks) {
+    match expected(&call, rank, ranks) {
         Some(words) if got != bytes(&words) => Err(format!("rank {rank}: wrong result of {call:?}")),
         _ => Ok(()),
     }
@@ -92,11 +109,12 @@ fn on_threads(ranks: u32, algorithm: Option<&'static str>, calls: &[(Call, bool)
 
 fn calls(ranks: u32) -> impl Strategy<Value = Vec<(Call, bool)>> {
     let count = prop_oneof![Just(0), 1..40_usize, 100..3_000_usize, 20_000..30_000_usize];
-    let call = (0..Collective::ALL.len(), count, 0..ReduceOp::ALL.len(), 0..ranks, any::<bool>());
+    let call = (0..Collective::ALL.len(), count, 0..=ReduceOp::ALL.len(), 0..ranks, any::<bool>());
     let call = call.prop_map(|(collective, count, op, root, in_place)| {
         let collective = Collective::ALL[collective];
         let root = if collective.rooted() { root } else { 0 };
-        (Call { collective, count, dtype: DataType::U64, op: ReduceOp::ALL[op], root }, in_place)
+        let op = ReduceOp::ALL.get(op).copied().unwrap_or(pre_mul_sum(1));
+        (Call { collective, count, dtype: DataType::U64, op, root }, in_place)
     });
     proptest::collection::vec(call, 1..30)
 }

@@ -10,8 +10,8 @@ pub(super) fn of_call(call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
     let mut hash = mix(0, call.collective as u64);
     hash = mix(hash, call.count as u64);
     hash = mix(hash, call.dtype as u64);
-    // The operator of a collective that does not reduce means nothing.
-    hash = mix(hash, if call.collective.reduces() { call.op as u64 + 1 } else { 0 });
+    // The operator of a collective that does not reduce means nothing. A factor is each rank's own.
+    hash = mix(hash, if call.collective.reduces() { u64::from(call.op.code()) + 1 } else { 0 });
     hash = mix(hash, u64::from(call.root));
     hash = mix(hash, tile_bytes as u64);
     algorithm.bytes().fold(hash, |hash, byte| mix(hash, u64::from(byte)))
@@ -37,7 +37,7 @@ pub(super) fn tag(fingerprint: u64, sequence: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ReduceOp;
+    use crate::{Factor, ReduceOp};
 
     #[test]
     fn every_argument_counts() {
@@ -62,6 +62,12 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<_> = variants.iter().collect();
         assert_eq!(distinct.len(), variants.len());
+        let scaled = |factor| {
+            let factor = Factor::float(DataType::F32, factor).expect("a float type");
+            of_call(&Call { op: ReduceOp::PreMulSum(factor), ..call }, "ring", 64)
+        };
+        assert_eq!(scaled(0.5), scaled(2.0), "a factor does not count");
+        assert!(!distinct.contains(&scaled(0.5)), "but the operator does");
         let gather = Call { collective: Collective::AllGather, ..call };
         let same = of_call(&Call { op: ReduceOp::Max, ..gather }, "ring", 64);
         assert_eq!(of_call(&gather, "ring", 64), same, "an operator that is not used does not count");

@@ -2,10 +2,12 @@
 
 use super::copy::copy;
 #[cfg(target_arch = "x86_64")]
-use super::number::HalfF16c;
-use super::number::{Brain, E4m3, E5m2, Half, Max, Min, Op, Prod, Sum};
+use super::narrow::HalfF16c;
+use super::narrow::{Brain, E4m3, E5m2, Half};
+use super::op::{And, ExclusiveOr, Max, Min, Or, Prod, Sum};
+use super::ordered::Ordered;
 use super::{Level, Piece, PieceMut};
-use crate::element::{DataType, ReduceOp};
+use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
 
 /// What a move reads.
@@ -22,8 +24,8 @@ pub struct Source {
 pub struct Reducer {
     kernel: Kernel,
     dtype: DataType,
-    /// What scaled sources are multiplied by, where that is not 1.
-    factor: Option<f64>,
+    /// What scaled sources are multiplied by.
+    factor: Option<Factor>,
     /// What the finished output is divided by, where that is not 1.
     divisor: u32,
 }
@@ -33,8 +35,8 @@ pub(super) struct Job<'a> {
     pub(super) sources: &'a [Source],
     pub(super) sinks: &'a [PieceMut],
     pub(super) bytes: usize,
-    /// What scaled sources are multiplied by.
-    pub(super) factor: Option<f64>,
+    /// What scaled sources are multiplied by: the bits of a value.
+    pub(super) factor: Option<u64>,
 }
 
 /// # Safety
@@ -43,7 +45,8 @@ pub(super) struct Job<'a> {
 type Kernel = unsafe fn(&Job<'_>);
 
 impl Reducer {
-    /// The reducer for a collective of `ranks` members, with the fastest kernel of this CPU.
+    /// The reducer for a collective of `ranks` members, with the fastest kernel of this CPU. Refuses an
+    /// operator that does not [fit](ReduceOp::check) the type.
     pub fn new(dtype: DataType, op: ReduceOp, ranks: u32) -> Result<Reducer> {
         Reducer::at(Level::best(), dtype, op, ranks)
     }
@@ -60,11 +63,16 @@ impl Reducer {
         if ranks == 0 {
             return Err(Error::invalid("a reduction over 0 ranks", "at least 1"));
         }
+        op.check(dtype)?;
         let mean = op == ReduceOp::Avg && ranks > 1;
+        let factor = match op {
+            ReduceOp::PreMulSum(factor) => Some(factor),
+            _ => (mean && dtype.is_float()).then(|| Factor::rounded(dtype, 1.0 / f64::from(ranks))),
+        };
         Ok(Reducer {
             kernel: kernel(level, dtype, op),
             dtype,
-            factor: (mean && dtype.is_float()).then(|| 1.0 / ranks as f64),
+            factor,
             divisor: if mean && !dtype.is_float() { ranks } else { 1 },
         })
     }
@@ -91,7 +99,8 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
-        let job = Job { sources, sinks, bytes, factor: self.factor };
+        let factor = self.factor.as_ref().map(Factor::bits);
+        let job = Job { sources, sinks, bytes, factor };
         // SAFETY: lengths were checked here, the CPU when the kernel was chosen.
         unsafe { (self.kernel)(&job) }
     }
@@ -137,39 +146,15 @@ fn each<T: Copy>(output: PieceMut, f: impl Fn(T) -> T) {
     }
 }
 
-fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
-    match op {
-        ReduceOp::Sum | ReduceOp::Avg => same_for_signed::<Sum>(level, dtype),
-        ReduceOp::Prod => same_for_signed::<Prod>(level, dtype),
-        ReduceOp::Min => any::<Min>(level, dtype),
-        ReduceOp::Max => any::<Max>(level, dtype),
-    }
-}
-
-/// Wrapping sums and products have the same bits signed and unsigned.
-fn same_for_signed<O: Op>(level: Level, dtype: DataType) -> Kernel {
-    match dtype {
-        DataType::I8 => any::<O>(level, DataType::U8),
-        DataType::I16 => any::<O>(level, DataType::U16),
-        DataType::I32 => any::<O>(level, DataType::U32),
-        DataType::I64 => any::<O>(level, DataType::U64),
-        other => any::<O>(level, other),
-    }
-}
-
-/// The kernel for each type, with the values of a block: as many as the compiler was measured to do best with.
+/// The kernel for sums and products of each type, with the values of a block: as many as the compiler was measured to do best with.
 macro_rules! by_type {
-    ($dtype:expr, $kernel:path, $half:ty, $op:ty) => {{
+    ($dtype:expr, $op:ty, $kernel:path, $half:ty) => {{
         use $kernel as kernel;
         match $dtype {
-            DataType::I8 => kernel::<i8, $op, 64>,
-            DataType::U8 => kernel::<u8, $op, 64>,
-            DataType::I16 => kernel::<i16, $op, 32>,
-            DataType::U16 => kernel::<u16, $op, 32>,
-            DataType::I32 => kernel::<i32, $op, 32>,
-            DataType::U32 => kernel::<u32, $op, 32>,
-            DataType::I64 => kernel::<i64, $op, 16>,
-            DataType::U64 => kernel::<u64, $op, 16>,
+            DataType::I8 | DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I16 | DataType::U16 => kernel::<u16, $op, 32>,
+            DataType::I32 | DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I64 | DataType::U64 => kernel::<u64, $op, 16>,
             DataType::F16 => kernel::<$half, $op, 16>,
             DataType::BF16 => kernel::<Brain, $op, 16>,
             DataType::F32 => kernel::<f32, $op, 16>,
@@ -180,16 +165,67 @@ macro_rules! by_type {
     }};
 }
 
-fn any<O: Op>(level: Level, dtype: DataType) -> Kernel {
-    match level {
-        Level::Scalar => by_type!(dtype, super::scalar::reduce, Half, O),
-        #[cfg(target_arch = "aarch64")]
-        Level::Neon => by_type!(dtype, super::wide::neon, Half, O),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => by_type!(dtype, super::wide::avx2, HalfF16c, O),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => by_type!(dtype, super::wide::avx512, HalfF16c, O),
-        #[allow(unreachable_patterns)] // Levels of other processors, which are never available here.
-        _ => by_type!(dtype, super::scalar::reduce, Half, O),
+/// The kernel for the least (sign 1) or the largest (sign -1) of each type; see [`Ordered`].
+macro_rules! by_order {
+    ($dtype:expr, $op:ty, $sign:literal, $kernel:path, $half:ty) => {{
+        use $kernel as kernel;
+        match $dtype {
+            DataType::I8 => kernel::<i8, $op, 64>,
+            DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I16 => kernel::<i16, $op, 32>,
+            DataType::U16 => kernel::<u16, $op, 32>,
+            DataType::I32 => kernel::<i32, $op, 32>,
+            DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I64 => kernel::<i64, $op, 16>,
+            DataType::U64 => kernel::<u64, $op, 16>,
+            DataType::F16 => kernel::<Ordered<i16, 0x3ff, $sign>, $op, 32>,
+            DataType::BF16 => kernel::<Ordered<i16, 0x7f, $sign>, $op, 32>,
+            DataType::F32 => kernel::<Ordered<i32, 0x7f_ffff, $sign>, $op, 32>,
+            DataType::F64 => kernel::<Ordered<i64, 0xf_ffff_ffff_ffff, $sign>, $op, 16>,
+            DataType::F8E4M3 => kernel::<Ordered<i8, 1, $sign>, $op, 64>,
+            DataType::F8E5M2 => kernel::<Ordered<i8, 3, $sign>, $op, 64>,
+        }
+    }};
+}
+
+/// The kernel for words of each size.
+macro_rules! by_size {
+    ($dtype:expr, $op:ty, $kernel:path, $half:ty) => {{
+        use $kernel as kernel;
+        match $dtype.size() {
+            1 => kernel::<u8, $op, 64>,
+            2 => kernel::<u16, $op, 32>,
+            4 => kernel::<u32, $op, 32>,
+            _ => kernel::<u64, $op, 16>,
+        }
+    }};
+}
+
+/// One of these tables at a level.
+macro_rules! at_level {
+    ($level:expr, $table:ident!($($argument:tt)*)) => {
+        match $level {
+            Level::Scalar => $table!($($argument)*, super::scalar::reduce, Half),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => $table!($($argument)*, super::wide::neon, Half),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => $table!($($argument)*, super::wide::avx2, HalfF16c),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => $table!($($argument)*, super::wide::avx512, HalfF16c),
+            #[allow(unreachable_patterns)] // Levels of other processors, which are never available here.
+            _ => $table!($($argument)*, super::scalar::reduce, Half),
+        }
+    };
+}
+
+fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => at_level!(level, by_type!(dtype, Sum)),
+        ReduceOp::Prod => at_level!(level, by_type!(dtype, Prod)),
+        ReduceOp::Min => at_level!(level, by_order!(dtype, Min, 1)),
+        ReduceOp::Max => at_level!(level, by_order!(dtype, Max, -1)),
+        ReduceOp::Band => at_level!(level, by_size!(dtype, And)),
+        ReduceOp::Bor => at_level!(level, by_size!(dtype, Or)),
+        ReduceOp::Bxor => at_level!(level, by_size!(dtype, ExclusiveOr)),
     }
 }

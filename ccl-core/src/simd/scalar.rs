@@ -1,6 +1,7 @@
 //! The scalar twin: one element at a time. What every other kernel is compared with.
 
-use super::number::{Number, Op, Value};
+use super::number::{Number, Value};
+use super::op::Op;
 use super::reducer::Job;
 
 /// Combines all sources of `job`, element by element, and writes every sink.
@@ -9,8 +10,8 @@ use super::reducer::Job;
 ///
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size.
-pub(super) unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
-    let factor = job.factor.map(N::Value::from_f64);
+pub(super) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+    let factor = job.factor.map(N::Value::from_bits);
     let elements = job.bytes / size_of::<N>();
     for i in 0..elements {
         // SAFETY: element `i` lies inside the pieces; all sources are read before a sink is written, so

@@ -1,15 +1,16 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
-//! There are two ways through it. Where the operation is one instruction on the type ([`Number::BLOCKS`],
-//! [`Op::COMPARES`], [`Value::ORDERED`]), a block is 64 or 128 bytes of values: the body holds four blocks of values in registers
+//! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is 64 or
+//! 128 bytes of values: the body holds four blocks of values in registers
 //! while it goes through the sources, so every source is read once and every sink written once, and the
 //! operations are elementwise on arrays of constant length, which the compiler turns into the vector
-//! instructions that the instruction set has. Elsewhere (conversions, minima of floats) such arrays come out as
+//! instructions that the instruction set has. Elsewhere (conversions) such arrays come out as
 //! scalar code, so the values go through a buffer on the stack, [`RUN`] at a time, in plain loops that the
 //! compiler vectorises whatever is in them. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
 
-use super::number::{Number, Op, Value};
+use super::number::{Number, Value};
+use super::op::Op;
 use super::reducer::Job;
 use std::mem::MaybeUninit;
 
@@ -18,7 +19,7 @@ use std::mem::MaybeUninit;
 /// # Safety
 /// As [`reduce`].
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn neon<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
+pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -27,7 +28,7 @@ pub(super) unsafe fn neon<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 /// As [`reduce`], and the CPU has AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn avx2<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
+pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -36,7 +37,7 @@ pub(super) unsafe fn avx2<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 /// As [`reduce`], and the CPU has AVX2, F16C and AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn avx512<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
+pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -46,10 +47,10 @@ pub(super) unsafe fn avx512<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size, and there is a source.
 #[inline(always)]
-unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
+unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     let elements = job.bytes / size_of::<N>();
     let mut at = 0;
-    if !N::BLOCKS || O::COMPARES && !N::Value::ORDERED {
+    if !N::BLOCKS {
         while at < elements {
             let len = RUN.min(elements - at);
             // SAFETY: the run lies inside the pieces.
@@ -80,14 +81,14 @@ unsafe fn reduce<N: Number, O: Op, const W: usize>(job: &Job<'_>) {
 /// # Safety
 /// They lie inside all pieces of the job.
 #[inline(always)]
-unsafe fn strip<N: Number, O: Op, const W: usize, const B: usize>(job: &Job<'_>, at: usize) {
+unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize>(job: &Job<'_>, at: usize) {
     // SAFETY: the caller's promise. All sources are read before a sink is written, so that a sink may be a
     // source.
     unsafe {
         let (first, others) = job.sources.split_first().unwrap_unchecked();
         let mut sum = load::<N, W, B>(first.piece.as_ptr().cast::<N>().add(at));
         if let Some(factor) = job.factor {
-            let factor = N::Value::from_f64(factor);
+            let factor = N::Value::from_bits(factor);
             if first.scaled {
                 scale(&mut sum, factor);
             }
@@ -121,13 +122,13 @@ const RUN: usize = 256;
 /// # Safety
 /// They lie inside all pieces of the job, and are at most [`RUN`].
 #[inline(always)]
-unsafe fn run<N: Number, O: Op>(job: &Job<'_>, at: usize, len: usize) {
+unsafe fn run<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize, len: usize) {
     let mut buffer = [const { MaybeUninit::<N::Value>::uninit() }; RUN];
     let sum = &mut buffer[..len];
     for (index, source) in job.sources.iter().enumerate() {
         // SAFETY: the caller's promise.
         let from = unsafe { source.piece.as_ptr().cast::<N>().add(at) };
-        let factor = job.factor.filter(|_| source.scaled).map(N::Value::from_f64);
+        let factor = job.factor.filter(|_| source.scaled).map(N::Value::from_bits);
         for (i, sum) in sum.iter_mut().enumerate() {
             // SAFETY: `i < len`; the first source makes every sum a value, before the second reads it.
             unsafe {
@@ -152,7 +153,7 @@ unsafe fn run<N: Number, O: Op>(job: &Job<'_>, at: usize, len: usize) {
 /// There are `B * W` elements at `from`.
 #[inline(always)]
 unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N::Value; W]; B] {
-    let zero = N::Value::from_f64(0.0);
+    let zero = N::Value::from_bits(0);
     let mut blocks = [[zero; W]; B];
     for (index, block) in blocks.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
@@ -162,7 +163,7 @@ unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N
 }
 
 #[inline(always)]
-fn combine<V: Value, O: Op, const W: usize, const B: usize>(sum: &mut [[V; W]; B], next: &[[V; W]; B]) {
+fn combine<V: Value, O: Op<V>, const W: usize, const B: usize>(sum: &mut [[V; W]; B], next: &[[V; W]; B]) {
     for b in 0..B {
         for i in 0..W {
             sum[b][i] = O::combine(sum[b][i], next[b][i]);

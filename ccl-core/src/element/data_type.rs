@@ -1,4 +1,4 @@
-//! What buffers hold and how values are combined.
+//! The types of elements.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -119,59 +119,5 @@ impl FromStr for DataType {
             let names: Vec<_> = DataType::ALL.iter().map(|d| d.name()).collect();
             format!("unknown data type '{s}': one of {}", names.join(", "))
         })
-    }
-}
-
-/// How contributions are combined. The discriminants are the C ABI's `cclRedOp_t`.
-///
-/// Integers wrap. Floats of 16 and 8 bits are accumulated in single precision within one move and
-/// rounded once (to nearest, ties to even) where the move stores. A NaN among the contributions makes
-/// the result NaN for every operator; `Min`/`Max` order -0 below +0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum ReduceOp {
-    /// The sum of all contributions.
-    Sum = 0,
-    /// The product of all contributions.
-    Prod = 1,
-    /// The largest contribution.
-    Max = 2,
-    /// The smallest contribution.
-    Min = 3,
-    /// The mean. Floats: each contribution is scaled by 1/n where it is read, then summed.
-    /// Integers: the wrapped sum divided by n, rounded towards zero.
-    Avg = 4,
-}
-
-impl ReduceOp {
-    /// Every operator, in the order of the C ABI.
-    pub const ALL: [ReduceOp; 5] =
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg];
-
-    /// The name that nccl-tests prints and takes.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Prod => "prod",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-            ReduceOp::Avg => "avg",
-        }
-    }
-}
-
-impl fmt::Display for ReduceOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for ReduceOp {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        let known = ReduceOp::ALL.into_iter().find(|o| o.name() == s);
-        known.ok_or_else(|| format!("unknown operator '{s}': one of sum, prod, max, min, avg"))
     }
 }
