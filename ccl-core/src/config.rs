@@ -3,13 +3,16 @@
 //! [`Config::from_env`] is the only place that reads `RDMACCL_*` variables. [`VARIABLES`] declares each
 //! one: its name, default, meaning and reading; the documentation's table and the `info` command come from it.
 
+use crate::algorithms;
 use crate::error::{Error, Result};
 use crate::plan::Collective;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+mod examine;
 mod values;
+pub use examine::{Examined, Setting};
 pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
 use values::{choices, duration, port_range, size, text};
 
@@ -131,7 +134,7 @@ variables! {
         socket_family: |v| v.parse().ok(), Family::to_string;
     "RDMACCL_PORT_RANGE" = "", "Ports that ranks listen on.", "two ports like 40000-40999", port_range: |v| port_range(v).map(Some),
         |r: &Option<RangeInclusive<u16>>| r.as_ref().map_or_else(String::new, |r| format!("{}-{}", r.start(), r.end()));
-    "RDMACCL_ALGO" = "", "Algorithm, for all collectives or for some.", "a name like ring, or all_reduce:ring,broadcast:tree",
+    "RDMACCL_ALGO" = "", "Algorithm, for all collectives or for some.", "an algorithm like ring, or all_reduce:ring,broadcast:tree",
         algorithms: choices, |c: &Vec<AlgorithmChoice>| c.iter().map(AlgorithmChoice::to_string).collect::<Vec<_>>().join(",");
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
@@ -183,13 +186,29 @@ impl Config {
                 tracing::warn!(variable = name, did_you_mean = nearest(&name), "unknown variable");
                 continue;
             };
-            (variable.set)(&mut config, value.trim()).ok_or_else(|| {
-                let value = if variable.is_secret() { "…" } else { &value };
-                Error::invalid(format!("{name}={value}"), format!("set it to {}", variable.expects))
-            })?;
-            config.from_environment.push(variable.name);
+            config.set(variable, &value)?;
         }
         Ok(config)
+    }
+
+    fn set(&mut self, variable: &'static Variable, value: &str) -> Result<()> {
+        (variable.set)(self, value.trim()).ok_or_else(|| {
+            let value = if variable.is_secret() { "…" } else { value };
+            Error::invalid(format!("{}={value}", variable.name), format!("set it to {}", variable.expects))
+        })?;
+        self.from_environment.push(variable.name);
+        Ok(())
+    }
+
+    /// The algorithm that `RDMACCL_ALGO` wants for this: one that was named for the collective, or one that was
+    /// named for all and does it.
+    pub fn algorithm_for(&self, collective: Collective, ranks: u32) -> Option<&'static str> {
+        let able = |name| algorithms::by_name(name).is_some_and(|a| a.parts(collective, ranks).is_some());
+        let wanted = self.algorithms.iter().find(|choice| match choice.collective {
+            Some(named) => named == collective,
+            None => able(choice.algorithm),
+        });
+        wanted.map(|choice| choice.algorithm)
     }
 
     /// Every variable with its value and where that comes from. Secrets are not shown.
@@ -285,6 +304,7 @@ mod tests {
             ("RDMACCL_SOCKET_FAMILY", "5"),
             ("RDMACCL_PORT_RANGE", "9-1"),
             ("RDMACCL_ALGO", "all_reduec:ring"),
+            ("RDMACCL_ALGO", "rings"),
             ("RDMACCL_TILE_BYTES", "0"),
             ("RDMACCL_SLOT_BYTES", "99999999999999999G"),
             ("RDMACCL_CREDITS", "0"),
@@ -318,6 +338,15 @@ mod tests {
         assert!(explained.contains(&("RDMACCL_CREDITS", "4".to_string(), Origin::Environment)));
         assert!(explained.contains(&("RDMACCL_SLOT_BYTES", "65536".to_string(), Origin::Default)));
         assert!(explained.iter().all(|(_, value, _)| !value.contains("abab")));
+    }
+
+    #[test]
+    fn an_algorithm_for_one_collective_or_for_all_that_it_does() {
+        let config = from("RDMACCL_ALGO", "all_reduce:tree,ring,oneshot").unwrap();
+        assert_eq!(config.algorithm_for(Collective::AllReduce, 4), Some("tree"));
+        assert_eq!(config.algorithm_for(Collective::AllGather, 4), Some("ring"));
+        assert_eq!(config.algorithm_for(Collective::Gather, 4), Some("oneshot"), "no ring does it");
+        assert_eq!(Config::default().algorithm_for(Collective::Gather, 4), None);
     }
 
     #[test]

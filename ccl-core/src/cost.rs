@@ -231,6 +231,21 @@ impl Candidates {
         Ok(Candidates { collective, ranks, profiles })
     }
 
+    /// What they are for.
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// For how many ranks.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Those that do this, in the order in which they are preferred at equal prices.
+    pub fn algorithms(&self) -> impl Iterator<Item = &'static dyn Algorithm> {
+        self.profiles.iter().map(|(algorithm, _)| *algorithm)
+    }
+
     /// The cheapest for blocks of `block_bytes` bytes; or, if `only` names one, that one. Allocates
     /// only for an error.
     ///

@@ -4,9 +4,9 @@ use crate::buffers::{Layout, Pair};
 use crate::data::{self, Inputs};
 use crate::operator::Operator;
 use crate::options::{Options, Root};
-use crate::report::{Average, Device, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
-use crate::{progress::Progress, table};
-use ccl::{Buffers, Call, Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
+use crate::report::{Average, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
+use crate::{Program, barrier, progress::Progress, ranks, table};
+use ccl::{Call, Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
 use std::io::Write as _;
 use std::time::Instant;
 
@@ -14,33 +14,45 @@ use std::time::Instant;
 /// The number is that of wrong elements on all ranks.
 pub(crate) fn run(
     comm: &mut Communicator,
-    collective: Collective,
+    program: Program,
     options: &Options,
 ) -> Result<(u64, Option<Report>)> {
-    let mut bench = Bench::new(comm, collective, options)?;
     let start_time = now();
-    let devices = bench.devices()?;
-    let speaks = bench.comm.rank() == 0;
+    let (speaks, nranks) = (comm.rank() == 0, comm.size());
+    let devices = ranks::devices(comm)?;
     if speaks {
-        print(&table::preamble(&bench.program, options, &devices))?;
-        print(&table::header(options))?;
+        print(&table::preamble(program, options, &devices))?;
+        print(&table::header(program, options))?;
     }
     let mut rows = Vec::new();
-    let mut cycle = 0;
-    while options.cycles == 0 || cycle < options.cycles {
-        bench.cycle(&mut rows)?;
-        cycle += 1;
+    match program {
+        Program::Collective(collective) => {
+            let mut bench = Bench::new(comm, collective, options)?;
+            repeat(options.cycles, || bench.cycle(&mut rows))?;
+        }
+        Program::Barrier => repeat(options.cycles, || {
+            let row = barrier::measure(comm, options, &devices)?;
+            if speaks {
+                print(&table::barrier_row(&row, nranks, options.timestamps.then(now).as_deref()))?;
+            }
+            rows.push(row);
+            Ok(())
+        })?,
     }
-    let timings = || rows.iter().flat_map(|row: &Row| [&row.out_of_place, &row.in_place]);
+    let timings =
+        || rows.iter().flat_map(|row: &Row| std::iter::once(&row.out_of_place).chain(&row.in_place));
+    let mean =
+        |value: fn(&Timing) -> f64| timings().map(value).sum::<f64>() / timings().count().max(1) as f64;
     let wrong = timings().filter_map(|t| t.nwrong).sum();
-    let bandwidth = timings().map(|t| t.bus_bw).sum::<f64>() / timings().count().max(1) as f64;
     if !speaks {
         return Ok((wrong, None));
     }
-    print(&table::footer(&bench.program, wrong, bandwidth))?;
+    let bandwidth = mean(|t| t.bus_bw);
+    let average = if program.moves_data() { bandwidth } else { mean(|t| t.time) };
+    print(&table::footer(program, wrong, average))?;
     let config = RunConfig {
         nthreads: options.threads,
-        nranks: bench.comm.size(),
+        nranks,
         minimum_bytes: options.min,
         maximum_bytes: options.max,
         warmup_iters: options.warmup,
@@ -64,11 +76,20 @@ pub(crate) fn run(
     Ok((wrong, Some(report)))
 }
 
+/// So many times; 0: for ever.
+fn repeat(times: u32, mut run: impl FnMut() -> Result<()>) -> Result<()> {
+    if times == 0 {
+        loop {
+            run()?;
+        }
+    }
+    (0..times).try_for_each(|_| run())
+}
+
 struct Bench<'a> {
     comm: &'a mut Communicator,
     collective: Collective,
     options: &'a Options,
-    program: String,
     sizes: Vec<u64>,
     memory: Pair,
     progress: Progress,
@@ -83,7 +104,6 @@ impl<'a> Bench<'a> {
         let progress = Progress::new(comm.rank() == 0);
         Ok(Bench {
             memory: Pair::new(largest, options.unalign as usize),
-            program: format!("{collective}_perf"),
             comm,
             collective,
             options,
@@ -142,11 +162,11 @@ impl<'a> Bench<'a> {
             redop: if self.collective.reduces() { op.name().into() } else { "none".into() },
             root: if self.collective.rooted() { root.into() } else { -1 },
             out_of_place,
-            in_place,
+            in_place: Some(in_place),
             out_of_place_per_iter,
             in_place_per_iter,
             actual_iterations: self.options.iterations,
-            experiment_name: self.program.clone(),
+            experiment_name: Program::from(self.collective).name().into(),
             algorithm: plan.algorithm.into(),
         };
         if self.comm.rank() == 0 {
@@ -183,11 +203,12 @@ impl<'a> Bench<'a> {
         for time in &mut times {
             *time *= 1e6 / f64::from(self.options.aggregate);
         }
-        self.over_ranks(&mut times)?;
-        let nwrong = if self.options.check == 0 { None } else { Some(self.total(wrong)?) };
+        ranks::combine(self.comm, self.options.average, &mut times)?;
+        let checks = self.options.check > 0;
+        let nwrong = if checks { Some(ranks::reduce(self.comm, wrong, ReduceOp::Sum)?) } else { None };
         let time = times[0];
         let alg_bw = if time > 0.0 { bytes as f64 / time / 1e3 } else { 0.0 };
-        let bus_bw = alg_bw * bus_factor(call.collective, self.comm.size());
+        let bus_bw = alg_bw * Program::from(call.collective).bus_factor(self.comm.size());
         let spread = self.options.per_iteration.then(|| Spread::of(times[1..].to_vec()));
         Ok((Timing { time, alg_bw, bus_bw, nwrong }, spread, plan))
     }
@@ -281,107 +302,10 @@ impl<'a> Bench<'a> {
         let block = call.count * call.dtype.size();
         Layout::new(call.collective, self.comm.size(), self.comm.rank(), call.root, block)
     }
-
-    /// Combines the ranks' times as `-a` says, through the communicator itself.
-    fn over_ranks(&mut self, times: &mut [f64]) -> Result<()> {
-        let op = match self.options.average {
-            // Rank 0 prints, and keeps its own.
-            0 => return Ok(()),
-            1 => ReduceOp::Avg,
-            2 => ReduceOp::Min,
-            _ => ReduceOp::Max,
-        };
-        let mut bytes: Vec<u8> = times.iter().flat_map(|t| t.to_le_bytes()).collect();
-        self.all_reduce(&mut bytes, DataType::F64, op)?;
-        for (time, bytes) in times.iter_mut().zip(bytes.as_chunks().0) {
-            *time = f64::from_le_bytes(*bytes);
-        }
-        Ok(())
-    }
-
-    fn total(&mut self, wrong: u64) -> Result<u64> {
-        let mut bytes = wrong.to_le_bytes();
-        self.all_reduce(&mut bytes, DataType::U64, ReduceOp::Sum)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn all_reduce(&mut self, bytes: &mut [u8], dtype: DataType, op: ReduceOp) -> Result<()> {
-        let len = bytes.len();
-        let call = Call { collective: Collective::AllReduce, count: len / dtype.size(), dtype, op, root: 0 };
-        self.comm.run(&call, Buffers::in_place(bytes, 0..len, 0..len))
-    }
-
-    /// Who takes part, asked of every rank.
-    fn devices(&mut self) -> Result<Vec<Device>> {
-        const RECORD: usize = 256;
-        let own = Device {
-            rank: self.comm.rank(),
-            pid: std::process::id(),
-            hostname: short_line("/proc/sys/kernel/hostname", "localhost"),
-            device_info: processor(),
-        };
-        let text = format!("{}\n{}\n{}\n", own.pid, own.hostname, own.device_info);
-        let mut sent = text.into_bytes();
-        sent.resize(RECORD, 0);
-        let mut received = vec![0; RECORD * self.comm.size() as usize];
-        let call = Call {
-            collective: Collective::AllGather,
-            count: RECORD,
-            dtype: DataType::U8,
-            op: ReduceOp::Sum,
-            root: 0,
-        };
-        self.comm.run(&call, Buffers::new(&sent, &mut received))?;
-        let read = |(rank, record): (u32, &[u8])| {
-            let text = String::from_utf8_lossy(record);
-            let mut lines = text.trim_end_matches('\0').lines().map(str::to_string);
-            let mut next = || lines.next().unwrap_or_default();
-            Device { rank, pid: next().parse().unwrap_or(0), hostname: next(), device_info: next() }
-        };
-        Ok((0u32..).zip(received.chunks_exact(RECORD)).map(read).collect())
-    }
-}
-
-/// How many bytes the busiest link carries per byte of size: nccl-tests' factors.
-fn bus_factor(collective: Collective, ranks: u32) -> f64 {
-    let n = f64::from(ranks);
-    match collective {
-        Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::Broadcast | Collective::Reduce => 1.0,
-        _ => (n - 1.0) / n,
-    }
-}
-
-fn short_line(path: &str, otherwise: &str) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line: String = text.trim().chars().filter(char::is_ascii).take(64).collect();
-    if line.is_empty() { otherwise.to_string() } else { line }
-}
-
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name =
-        text.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(':').nth(1));
-    name.unwrap_or(std::env::consts::ARCH).trim().chars().filter(char::is_ascii).take(96).collect()
 }
 
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|e| Error::system("write to standard output", e, "who reads it must stay"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bus_factors_are_those_of_nccl_tests() {
-        assert_eq!(bus_factor(Collective::AllReduce, 4), 1.5);
-        assert_eq!(bus_factor(Collective::AllGather, 4), 0.75);
-        assert_eq!(bus_factor(Collective::ReduceScatter, 8), 0.875);
-        assert_eq!(bus_factor(Collective::Broadcast, 8), 1.0);
-        assert_eq!(bus_factor(Collective::Reduce, 8), 1.0);
-        assert_eq!(bus_factor(Collective::AllReduce, 1), 0.0);
-    }
 }

@@ -1,9 +1,9 @@
 //! How the ranks of this process come into the job.
 
-use crate::bench;
 use crate::options::Options;
 use crate::report::Report;
-use ccl::{Collective, Communicator, Config, UniqueId, launch};
+use crate::{Program, bench};
+use ccl::{Communicator, Config, UniqueId, launch};
 use std::io::Write as _;
 use std::sync::mpsc;
 
@@ -27,11 +27,7 @@ pub(crate) fn starter(options: &Options) -> Result<Option<&'static str>, String>
 }
 
 /// Joins the ranks that `starter` started.
-pub(crate) fn join_starter(
-    collective: Collective,
-    options: &Options,
-    starter: &str,
-) -> Result<Outcome, String> {
+pub(crate) fn join_starter(program: Program, options: &Options, starter: &str) -> Result<Outcome, String> {
     let local = options.threads * options.processes.unwrap_or(1);
     if local > 1 {
         return Err(format!(
@@ -39,17 +35,17 @@ pub(crate) fn join_starter(
              leave them out and let {starter} start more"
         ));
     }
-    measure(Communicator::from_env(), collective, options)
+    measure(Communicator::from_env(), program, options)
 }
 
 /// Ranks that are threads of this process and nothing else.
-pub(crate) fn threads(collective: Collective, options: &Options) -> Result<Outcome, String> {
+pub(crate) fn threads(program: Program, options: &Options) -> Result<Outcome, String> {
     let id = create_id()?;
-    run_threads(collective, options, 0, options.threads, id)
+    run_threads(program, options, 0, options.threads, id)
 }
 
 /// The place that the launcher gave this process.
-pub(crate) fn join_launcher(collective: Collective, options: &Options) -> Result<Outcome, String> {
+pub(crate) fn join_launcher(program: Program, options: &Options) -> Result<Outcome, String> {
     let first = number(RANK)?;
     let size = number(SIZE)?;
     let id = match std::env::var(ID) {
@@ -60,7 +56,7 @@ pub(crate) fn join_launcher(collective: Collective, options: &Options) -> Result
             id
         }
     };
-    run_threads(collective, options, first, size, id)
+    run_threads(program, options, first, size, id)
 }
 
 /// Writes the id into the launcher's pipe, which is this process's standard input: a descriptor that is
@@ -82,12 +78,12 @@ fn create_id() -> Result<UniqueId, String> {
 
 fn measure(
     joined: ccl::Result<Communicator>,
-    collective: Collective,
+    program: Program,
     options: &Options,
 ) -> Result<Outcome, String> {
     let all = || {
         let mut comm = joined?;
-        let outcome = bench::run(&mut comm, collective, options)?;
+        let outcome = bench::run(&mut comm, program, options)?;
         Ok(outcome)
     };
     all().map_err(|e: ccl::Error| e.to_string())
@@ -95,7 +91,7 @@ fn measure(
 
 /// Runs `options.threads` ranks from `first` on, each in a thread; ends with the first that fails.
 fn run_threads(
-    collective: Collective,
+    program: Program,
     options: &Options,
     first: u32,
     size: u32,
@@ -106,7 +102,7 @@ fn run_threads(
         if let Some(timeout) = options.timeout() {
             builder = builder.timeout(timeout);
         }
-        measure(builder.build(), collective, options)
+        measure(builder.build(), program, options)
     };
     if options.threads == 1 {
         return rank(options, first);

@@ -6,6 +6,7 @@
 //!
 //! The crate knows `ccl` only, as a user of the library would.
 
+mod barrier;
 mod bench;
 mod buffers;
 mod data;
@@ -15,12 +16,15 @@ mod launcher;
 mod operator;
 mod options;
 mod plot;
+mod program;
 mod progress;
+mod ranks;
 mod report;
 mod sizes;
 mod table;
 
 pub use ccl::Collective;
+pub use program::Program;
 
 use options::Options;
 use report::Report;
@@ -33,13 +37,14 @@ const WRONG_DATA: u8 = 1;
 /// Exit status where something failed.
 const FAILED: u8 = 2;
 
-/// The whole of a program that measures `collective`.
-pub fn run(collective: Collective) -> ExitCode {
+/// The whole of a program of this crate.
+pub fn run(program: impl Into<Program>) -> ExitCode {
+    let program = program.into();
     // What the variable may hold is checked where the library reads its configuration.
     let filter = EnvFilter::try_from_env("RDMACCL_DEBUG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let options = Options::from_command_line();
-    match dispatch(collective, &options) {
+    let options = Options::from_command_line(program);
+    match dispatch(program, &options) {
         Ok(code) => code,
         Err(why) => {
             say(&format!("error: {why}"));
@@ -48,20 +53,20 @@ pub fn run(collective: Collective) -> ExitCode {
     }
 }
 
-fn dispatch(collective: Collective, options: &Options) -> Result<ExitCode, String> {
+fn dispatch(program: Program, options: &Options) -> Result<ExitCode, String> {
     if !options.reports.is_empty() {
         return draw(options);
     }
     if let Some(launcher) = options.child_of {
         launcher::tie_to(launcher)?;
-        return finish(options, job::join_launcher(collective, options)?);
+        return finish(options, job::join_launcher(program, options)?);
     }
     if let Some(starter) = job::starter(options)? {
-        return finish(options, job::join_starter(collective, options, starter)?);
+        return finish(options, job::join_starter(program, options, starter)?);
     }
     let processes = options.processes.unwrap_or_else(|| default_processes(options.threads));
     if processes == 1 {
-        return finish(options, job::threads(collective, options)?);
+        return finish(options, job::threads(program, options)?);
     }
     launcher::launch(processes, options.threads)
 }

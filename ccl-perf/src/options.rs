@@ -1,9 +1,13 @@
 //! nccl-tests' options, with their letters and their meaning, and a few of our own.
 
+use crate::Program;
 use crate::operator::Operator;
 use crate::sizes::{self, Step};
 use ccl::DataType;
-use clap::{CommandFactory, Parser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -77,7 +81,7 @@ pub(crate) struct Options {
     #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float")]
     pub(crate) types: Selection<DataType>,
 
-    /// Root of broadcast and reduce; -1 or all: each in turn
+    /// Root of broadcast, reduce, gather and scatter; -1 or all: each in turn
     #[arg(short = 'r', long = "root", value_name = "RANK", default_value = "0", allow_hyphen_values = true,
           value_parser = parse_root)]
     pub(crate) root: Root,
@@ -141,7 +145,7 @@ pub(crate) struct Options {
     pub(crate) child_of: Option<i32>,
 }
 
-/// Options that choose among ways to drive a GPU. They change nothing here.
+/// Options that choose among ways to drive a GPU.
 #[derive(Clone, Debug, clap::Args)]
 struct GpuOnly {
     #[arg(short = 'p', long = "parallel_init", hide = true)]
@@ -213,13 +217,24 @@ fn flag(text: &str) -> Result<bool, String> {
 }
 
 impl Options {
-    /// Reads the command line; ends the process with clap's message where it cannot.
-    pub(crate) fn from_command_line() -> Options {
-        let options = Options::parse();
-        if let Err(why) = options.check() {
-            Options::command().error(clap::error::ErrorKind::ValueValidation, why).exit();
-        }
-        options
+    /// Reads the command line of a program; ends the process with clap's message where it cannot.
+    pub(crate) fn from_command_line(program: Program) -> Options {
+        Options::read(program, std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn read(
+        program: Program,
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Options, clap::Error> {
+        let mut command = Options::command().name(program.name());
+        let matches = command.try_get_matches_from_mut(words)?;
+        let options = Options::from_arg_matches(&matches)?;
+        let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let obeyed = if program.moves_data() { Ok(()) } else { without_data(given) };
+        obeyed
+            .and_then(|()| options.check())
+            .map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
+        Ok(options)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -228,17 +243,21 @@ impl Options {
         if let ([op], [dtype]) = (&self.ops.0[..], &self.types.0[..]) {
             op.on(*dtype, 0).map_err(|error| error.to_string())?;
         }
-        if self.graphs != 0 {
-            return Err(
-                "-G wants CUDA graphs, which host memory does not have: leave it out or give 0".into()
-            );
+        let gpu = &self.gpu;
+        let wanted = [
+            ("-G", Some(self.graphs), "CUDA graphs"),
+            ("-D", Some(self.device_kernel), "a device kernel"),
+            ("-C", gpu.cpu_time, "the time to launch a kernel"),
+            ("-x", gpu.cta_policy, "a policy for thread blocks"),
+            ("-V", gpu.device_ctas, "thread blocks"),
+            ("-M", gpu.memory, "a report on device memory"),
+        ];
+        match wanted.into_iter().find(|(_, value, _)| value.is_some_and(|v| v != 0)) {
+            Some((letter, _, what)) => {
+                Err(format!("{letter} wants {what}, which host memory does not have: leave it out or give 0"))
+            }
+            None => Ok(()),
         }
-        if self.device_kernel != 0 {
-            return Err(
-                "-D wants a device kernel, which host memory does not have: leave it out or give 0".into()
-            );
-        }
-        Ok(())
     }
 
     /// How one size leads to the next.
@@ -256,29 +275,41 @@ impl Options {
         (self.timeout > 0).then(|| Duration::from_secs(self.timeout))
     }
 
-    /// Letters that were given and mean nothing on host memory.
+    /// Letters that were given and ask for what is always so on host memory.
     pub(crate) fn without_effect(&self) -> Vec<&'static str> {
         let gpu = &self.gpu;
-        [
-            ("-p", gpu.parallel_init),
-            ("-z", gpu.blocking),
-            ("-y", gpu.null_stream),
-            ("-C", gpu.cpu_time),
-            ("-R", gpu.registration),
-            ("-x", gpu.cta_policy),
-            ("-V", gpu.device_ctas),
-            ("-M", gpu.memory),
-        ]
-        .into_iter()
-        .filter_map(|(letter, value)| value.filter(|&v| v != 0).map(|_| letter))
-        .collect()
+        [("-p", gpu.parallel_init), ("-z", gpu.blocking), ("-y", gpu.null_stream), ("-R", gpu.registration)]
+            .into_iter()
+            .filter_map(|(letter, value)| value.filter(|&v| v != 0).map(|_| letter))
+            .collect()
+    }
+}
+
+/// Refuses what a program that moves no data cannot obey.
+fn without_data(given: impl Fn(&str) -> bool) -> Result<(), String> {
+    let about_data = [
+        ("min", "-b"),
+        ("max", "-e"),
+        ("step_bytes", "-i"),
+        ("step_factor", "-f"),
+        ("ops", "-o"),
+        ("types", "-d"),
+        ("root", "-r"),
+        ("unalign", "-u"),
+        ("algo", "--algo"),
+        ("explain", "--explain"),
+        ("plot", "--plot"),
+    ];
+    match about_data.into_iter().find(|(name, _)| given(name)) {
+        Some((_, letter)) => Err(format!("{letter} is about data, and a barrier moves none: leave it out")),
+        None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccl::ReduceOp;
+    use ccl::{Collective, ReduceOp};
 
     fn parse(line: &str) -> Options {
         Options::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())).unwrap()
@@ -286,10 +317,7 @@ mod tests {
 
     fn refused(line: &str) -> String {
         let words = std::iter::once("perf").chain(line.split_whitespace());
-        match Options::try_parse_from(words) {
-            Ok(options) => options.check().unwrap_err(),
-            Err(error) => error.to_string(),
-        }
+        Options::read(Collective::AllReduce.into(), words).unwrap_err().to_string()
     }
 
     #[test]
@@ -323,6 +351,23 @@ mod tests {
         assert_eq!(parse("-z 1 -R 2 -p 0 -C 0").without_effect(), ["-z", "-R"]);
         assert!(refused("-G 4").contains("CUDA graphs"));
         assert!(refused("-D 1").contains("device kernel"));
+        for letter in ["-C", "-x", "-V", "-M"] {
+            assert!(refused(&format!("{letter} 1")).contains(&format!("{letter} wants")), "{letter}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_refuses_options_about_data_and_takes_the_others() {
+        let read = |line: &str| Options::read(Program::Barrier, line.split(' '));
+        for line in
+            ["-b 8", "-e 8", "-i 8", "-f 2", "-o max", "-d int8", "-r 1", "-u 4", "--explain", "--plot a"]
+        {
+            let why = read(&format!("barrier_perf {line}")).unwrap_err().to_string();
+            assert!(why.contains("a barrier moves none"), "{line}: {why}");
+        }
+        let options =
+            read("barrier_perf -g 4 -n 5 -w 1 -m 2 -c 3 -a 3 -N 2 -I -S 1 -T 5 -J x --csv y").unwrap();
+        assert_eq!((options.processes, options.cycles, options.check), (Some(4), 2, 3));
     }
 
     #[test]

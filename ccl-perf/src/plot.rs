@@ -55,11 +55,11 @@ fn series(runs: &[(String, Report)]) -> Vec<Series> {
             let rows = || report.results.iter().zip(&names).filter(|(r, n)| **n == name && r.size > 0);
             for dashed in [false, true] {
                 let point = |(row, _): (&Row, _)| {
-                    let t = if dashed { &row.in_place } else { &row.out_of_place };
-                    (row.size as f64, t.time, t.bus_bw)
+                    let t = if dashed { row.in_place.as_ref()? } else { &row.out_of_place };
+                    Some((row.size as f64, t.time, t.bus_bw))
                 };
                 let place = if dashed { "in place" } else { "out of place" };
-                let points = rows().map(point).collect();
+                let points = rows().filter_map(point).collect();
                 all.push(Series { name: format!("{name}, {place}"), colour, dashed, points });
             }
         }

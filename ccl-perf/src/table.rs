@@ -1,29 +1,31 @@
 //! nccl-tests' table, column for column: many scripts read it.
 
+use crate::Program;
 use crate::options::Options;
 use crate::report::{Device, Row, Spread, Timing};
 use crate::sizes::Step;
 use std::fmt::Write as _;
 
 /// The lines above the table: what runs, and who takes part.
-pub(crate) fn preamble(program: &str, options: &Options, devices: &[Device]) -> String {
-    let (step, kind) = match options.step() {
-        Step::Times(factor) => (factor, "factor"),
-        Step::Add(bytes) => (bytes, "bytes"),
-    };
+pub(crate) fn preamble(program: Program, options: &Options, devices: &[Device]) -> String {
     let processes = devices.len() as u32 / options.threads;
     let mut out = format!(
-        "# rdmaccl-tests version {}\n# Collective test starting: {program}\n# nThread {} nGpus {processes} minBytes {} maxBytes {} \
-         step: {step}({kind}) warmup iters: {} iters: {} agg iters: {} validation: {} graph: 0 unalign: {}\n#\n",
+        "# rdmaccl-tests version {}\n# Collective test starting: {}\n# nThread {} nGpus {processes} ",
         env!("CARGO_PKG_VERSION"),
+        program.name(),
         options.threads,
-        options.min,
-        options.max,
-        options.warmup,
-        options.iterations,
-        options.aggregate,
-        options.check,
-        options.unalign,
+    );
+    if program.moves_data() {
+        let (step, kind) = match options.step() {
+            Step::Times(factor) => (factor, "factor"),
+            Step::Add(bytes) => (bytes, "bytes"),
+        };
+        let _ = write!(out, "minBytes {} maxBytes {} step: {step}({kind}) ", options.min, options.max);
+    }
+    let _ = writeln!(
+        out,
+        "warmup iters: {} iters: {} agg iters: {} validation: {} graph: 0 unalign: {}\n#",
+        options.warmup, options.iterations, options.aggregate, options.check, options.unalign,
     );
     let unused = options.without_effect();
     if !unused.is_empty() {
@@ -41,7 +43,29 @@ pub(crate) fn preamble(program: &str, options: &Options, devices: &[Device]) -> 
 }
 
 /// The names of the columns and their units.
-pub(crate) fn header(options: &Options) -> String {
+pub(crate) fn header(program: Program, options: &Options) -> String {
+    if program.moves_data() { data_header(options) } else { barrier_header(options) }
+}
+
+fn barrier_header(options: &Options) -> String {
+    let line = |ranks: &str, time: &str, wrong: &str, spread: [&str; 4], stamp: &str| {
+        let mut text = format!("# {ranks:>10}  {time:>7}  {wrong:>6}");
+        if options.per_iteration {
+            for name in spread {
+                let _ = write!(text, "  {name:>7}");
+            }
+        }
+        if options.timestamps {
+            let _ = write!(text, "{stamp:>21}");
+        }
+        text + "\n"
+    };
+    let names = line("ranks", "time", "#wrong", ["i_min", "i_max", "i_p99", "i_cv%"], "timestamp");
+    let units = line("", "(us)", "", ["(us)", "(us)", "(us)", "(%)"], "(UTC)");
+    format!("#\n{names}{units}")
+}
+
+fn data_header(options: &Options) -> String {
     let stamp = |text: &str| if options.timestamps { format!("{text:>21}") } else { String::new() };
     let lead = |size: &str, count: &str, t: &str, op: &str, root: &str| {
         format!("# {size:>10}  {count:>12}  {t:>8}  {op:>6}  {root:>6}")
@@ -80,33 +104,64 @@ pub(crate) fn row(row: &Row, timestamp: Option<&str>) -> String {
     let mut out =
         format!("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", row.size, row.count, row.dtype, row.redop, row.root);
     out.push_str(&timing(&row.out_of_place, row.out_of_place_per_iter.as_ref()));
-    out.push_str(&timing(&row.in_place, row.in_place_per_iter.as_ref()));
-    if let Some(stamp) = timestamp {
-        let _ = write!(out, "{stamp:>21}");
-    }
-    out.push('\n');
-    out
-}
-
-fn timing(t: &Timing, spread: Option<&Spread>) -> String {
-    let wrong = t.nwrong.map_or_else(|| "N/A".to_string(), |n| n.to_string());
-    let mut out =
-        format!("  {}  {}  {}  {wrong:>6}", fitted(t.time, 7), fitted(t.alg_bw, 6), fitted(t.bus_bw, 6));
-    if let Some(s) = spread {
-        for value in [s.min_us, s.max_us, s.p99_us, s.cv_pct] {
-            let _ = write!(out, "  {}", fitted(value, 7));
+    match &row.in_place {
+        Some(in_place) => out.push_str(&timing(in_place, row.in_place_per_iter.as_ref())),
+        None => {
+            let widths: &[usize] = if row.out_of_place_per_iter.is_some() { &[7; 4] } else { &[] };
+            for width in [7, 6, 6, 6].iter().chain(widths) {
+                let _ = write!(out, "  {:>width$}", "N/A");
+            }
         }
     }
-    out
+    ended(out, timestamp)
 }
 
-/// The lines under the table.
-pub(crate) fn footer(program: &str, wrong: u64, bus_bandwidth: f64) -> String {
-    let verdict = if wrong == 0 { "OK" } else { "FAILED" };
+/// One line of a program that moves no data.
+pub(crate) fn barrier_row(row: &Row, ranks: u32, timestamp: Option<&str>) -> String {
+    let Timing { time, nwrong, .. } = row.out_of_place;
+    let mut out = format!("{ranks:>12}  {}  {:>6}", fitted(time, 7), count(nwrong));
+    out.push_str(&spread(row.out_of_place_per_iter.as_ref()));
+    ended(out, timestamp)
+}
+
+fn ended(mut line: String, timestamp: Option<&str>) -> String {
+    if let Some(stamp) = timestamp {
+        let _ = write!(line, "{stamp:>21}");
+    }
+    line + "\n"
+}
+
+fn count(wrong: Option<u64>) -> String {
+    wrong.map_or_else(|| "N/A".to_string(), |n| n.to_string())
+}
+
+fn spread(spread: Option<&Spread>) -> String {
+    let values = spread.into_iter().flat_map(|s| [s.min_us, s.max_us, s.p99_us, s.cv_pct]);
+    values.map(|value| format!("  {}", fitted(value, 7))).collect()
+}
+
+fn timing(t: &Timing, per_iteration: Option<&Spread>) -> String {
     format!(
-        "# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {} \n#\n\
-         # Collective test concluded: {program}\n#\n",
-        six_digits(bus_bandwidth)
+        "  {}  {}  {}  {:>6}{}",
+        fitted(t.time, 7),
+        fitted(t.alg_bw, 6),
+        fitted(t.bus_bw, 6),
+        count(t.nwrong),
+        spread(per_iteration)
+    )
+}
+
+/// The lines under the table. The average is that of the bus bandwidth in GB/s, of a barrier that of the time
+/// in microseconds.
+pub(crate) fn footer(program: Program, wrong: u64, average: f64) -> String {
+    let verdict = if wrong == 0 { "OK" } else { "FAILED" };
+    let average = match program.moves_data() {
+        true => format!("# Avg bus bandwidth    : {} ", six_digits(average)),
+        false => format!("# Avg latency (us)     : {} ", six_digits(average)),
+    };
+    format!(
+        "# Out of bounds values : {wrong} {verdict}\n{average}\n#\n# Collective test concluded: {}\n#\n",
+        program.name()
     )
 }
 
@@ -146,14 +201,16 @@ fn six_digits(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::sample;
+    use ccl::Collective;
     use clap::Parser;
 
     #[test]
     fn the_layout_is_that_of_nccl_tests() {
         let options = Options::parse_from(["perf"]);
-        let mut text = header(&options);
+        let program = Program::from(Collective::AllReduce);
+        let mut text = header(program, &options);
         text.push_str(&row(&Row { out_of_place_per_iter: None, ..sample().results[2].clone() }, None));
-        text.push_str(&footer("all_reduce_perf", 0, 12.345678));
+        text.push_str(&footer(program, 0, 12.345678));
         assert_eq!(
             text,
             "\
@@ -175,7 +232,7 @@ mod tests {
     fn rows_are_as_wide_as_their_header() {
         for words in [vec!["perf"], vec!["perf", "-S", "1"], vec!["perf", "-I"]] {
             let options = Options::parse_from(words);
-            let header = header(&options);
+            let header = header(Collective::AllReduce.into(), &options);
             let names = header.lines().nth(2).unwrap();
             let stamp = options.timestamps.then_some("2026-01-31 23:59:59");
             let mut line = sample().results[0].clone();
@@ -184,12 +241,18 @@ mod tests {
                 (line.in_place_per_iter, line.out_of_place_per_iter) = (None, None);
             }
             assert_eq!(row(&line, stamp).trim_end().len(), names.len(), "{names}");
+            (line.in_place, line.in_place_per_iter) = (None, None);
+            assert_eq!(row(&line, stamp).trim_end().len(), names.len(), "{names}");
+
+            let header = super::header(Program::Barrier, &options);
+            let names = header.lines().nth(1).unwrap();
+            assert_eq!(barrier_row(&line, 4, stamp).trim_end().len(), names.len(), "{names}");
         }
     }
 
     #[test]
     fn wrong_data_reads_failed() {
-        assert!(footer("x", 3, 0.0).starts_with("# Out of bounds values : 3 FAILED\n"));
+        assert!(footer(Program::Barrier, 3, 0.0).starts_with("# Out of bounds values : 3 FAILED\n"));
     }
 
     #[test]

@@ -4,13 +4,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_all_reduce_perf"),
     env!("CARGO_BIN_EXE_all_gather_perf"),
     env!("CARGO_BIN_EXE_reduce_scatter_perf"),
     env!("CARGO_BIN_EXE_broadcast_perf"),
     env!("CARGO_BIN_EXE_reduce_perf"),
+    env!("CARGO_BIN_EXE_alltoall_perf"),
+    env!("CARGO_BIN_EXE_gather_perf"),
+    env!("CARGO_BIN_EXE_scatter_perf"),
 ];
+/// Programs by whether they reduce, and whether they have a root.
+const KINDS: [(bool, bool); 8] = [
+    (true, false),
+    (false, false),
+    (true, false),
+    (false, true),
+    (true, true),
+    (false, false),
+    (false, true),
+    (false, true),
+];
+const BARRIER: &str = env!("CARGO_BIN_EXE_barrier_perf");
 const ALL_REDUCE: &str = PROGRAMS[0];
 
 /// A program with its options, in an environment without a launcher's variables.
@@ -93,8 +108,8 @@ fn every_program_is_right_between_processes() {
 
 #[test]
 fn every_program_is_right_between_threads_for_all_types_and_operators() {
-    for (path, operators) in PROGRAMS.into_iter().zip([5, 1, 5, 1, 5]) {
-        let roots = if path.ends_with("broadcast_perf") || path.ends_with("/reduce_perf") { 3 } else { 1 };
+    for (path, (reduces, rooted)) in PROGRAMS.into_iter().zip(KINDS) {
+        let (operators, roots) = (if reduces { 5 } else { 1 }, if rooted { 3 } else { 1 });
         assert_right(
             path,
             "-t 3 -b 1 -e 1000 -f 31 -n 1 -w 0 -d all -o all -r -1",
@@ -108,6 +123,24 @@ fn processes_of_several_threads_and_one_rank_alone_work() {
     assert_right(ALL_REDUCE, "-g 2 -t 2 -b 8 -e 8K -f 4 -n 2", 6);
     assert_right(ALL_REDUCE, "-g 1 -b 8 -e 8K -f 4 -n 2", 6);
     assert_right(ALL_REDUCE, "-g 3 -b 1001 -e 1001 -d int8 -u 3 -n 2 -m 2 -a 3 -c 4", 1);
+}
+
+#[test]
+fn a_barrier_holds_everybody_back_and_has_a_table_of_its_own() {
+    for ranks in ["-g 4", "-t 3", "-g 2 -t 2"] {
+        let (output, table) = run(BARRIER, &format!("{ranks} -n 20 -c 5 -N 2"));
+        assert!(output.status.success(), "{table}");
+        assert!(
+            table.contains("# Out of bounds values : 0 OK") && table.contains("# Avg latency (us)"),
+            "{table}"
+        );
+        let rows = rows(&table);
+        assert_eq!(rows.len(), 2, "{table}");
+        assert!(rows.iter().all(|row| row.len() == 3 && row[2] == "0"), "{table}");
+    }
+    let (output, _) = run(BARRIER, "-g 2 -b 8");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a barrier moves none"));
 }
 
 #[test]

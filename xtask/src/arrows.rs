@@ -14,7 +14,7 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
         "ccl-core" => &[],
         transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
         "ccl" => &["ccl-core", "ccl-transport-*"],
-        "ccl-ffi" | "ccl-perf" => &["ccl"],
+        "ccl-ffi" | "ccl-perf" | "ccl-cli" => &["ccl"],
         "xtask" => &["ccl-core"],
         _ => return None,
     })

@@ -4,8 +4,16 @@
 use crate::shell::{command, run, target, tee};
 use crate::tally::Outcome;
 
-const PROGRAMS: [&str; 5] =
-    ["all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "broadcast_perf", "reduce_perf"];
+const PROGRAMS: [&str; 8] = [
+    "all_reduce_perf",
+    "all_gather_perf",
+    "reduce_scatter_perf",
+    "broadcast_perf",
+    "reduce_perf",
+    "alltoall_perf",
+    "gather_perf",
+    "scatter_perf",
+];
 
 pub(crate) fn check() -> Outcome {
     if let Err(why) = run(&mut command("cargo build --release --locked --package ccl-perf --bins")) {
@@ -35,6 +43,9 @@ fn lines() -> Vec<String> {
         }
         lines.push(format!("{program} -g 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
         lines.push(format!("{program} -g 4 -b 4 -e 64M -f 2 -n 2 -w 1"));
+    }
+    for ranks in ["-g 1", "-g 4", "-g 8", "-t 4"] {
+        lines.push(format!("barrier_perf {ranks} -n 200 -c 20"));
     }
     lines
 }

@@ -152,15 +152,7 @@ impl Communicator {
         if let Some(name) = self.algorithm {
             return Ok(able(known(name)?).then_some(name));
         }
-        for choice in &self.config.algorithms {
-            let algorithm = known(&choice.algorithm)?;
-            match choice.collective {
-                Some(named) if named == collective => return Ok(Some(algorithm.name())),
-                None if able(algorithm) => return Ok(Some(algorithm.name())),
-                _ => {}
-            }
-        }
-        Ok(None)
+        Ok(self.config.algorithm_for(collective, self.ranks))
     }
 
     fn layout(&self, call: &Call, choice: &Choice) -> Result<Layout> {

@@ -1,6 +1,7 @@
 //! The kinds of values that variables have, and how each is read.
 
 use super::Collective;
+use crate::algorithms;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -129,14 +130,14 @@ pub struct AlgorithmChoice {
     /// For this collective; `None`: for every one that it does.
     pub collective: Option<Collective>,
     /// The algorithm's name.
-    pub algorithm: String,
+    pub algorithm: &'static str,
 }
 
 impl fmt::Display for AlgorithmChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.collective {
             Some(collective) => write!(f, "{}:{}", collective.name(), self.algorithm),
-            None => f.write_str(&self.algorithm),
+            None => f.write_str(self.algorithm),
         }
     }
 }
@@ -149,7 +150,7 @@ pub(super) fn choices(value: &str) -> Option<Vec<AlgorithmChoice>> {
             }
             None => (None, item),
         };
-        Some(AlgorithmChoice { collective, algorithm: text(algorithm)? })
+        Some(AlgorithmChoice { collective, algorithm: algorithms::by_name(algorithm)?.name() })
     };
     value.split(',').map(|item| choice(item.trim())).collect()
 }
@@ -206,11 +207,8 @@ mod tests {
     #[test]
     fn algorithms_are_for_all_or_for_one() {
         let both = choices("all_reduce:ring, tree").unwrap();
-        assert_eq!(
-            both[0],
-            AlgorithmChoice { collective: Some(Collective::AllReduce), algorithm: "ring".into() }
-        );
-        assert_eq!(both[1], AlgorithmChoice { collective: None, algorithm: "tree".into() });
-        assert_eq!(choices("nothing:ring"), None);
+        assert_eq!(both[0], AlgorithmChoice { collective: Some(Collective::AllReduce), algorithm: "ring" });
+        assert_eq!(both[1], AlgorithmChoice { collective: None, algorithm: "tree" });
+        assert_eq!([choices("nothing:ring"), choices("rings")], [None, None]);
     }
 }

@@ -4,6 +4,16 @@ use super::{Move, Plan, Rank, Sink, Source};
 use std::fmt;
 
 impl Plan {
+    /// What the plan is for, in one line: `all_reduce by ring, 4 ranks, 4 parts per block`.
+    pub fn title(&self) -> String {
+        let spec = &self.spec;
+        let root = if spec.collective.rooted() { format!(", root {}", spec.root) } else { String::new() };
+        format!(
+            "{} by {}, {} ranks{root}, {} parts per block",
+            spec.collective, self.algorithm, spec.ranks, spec.parts
+        )
+    }
+
     /// What one rank does, as text. Says so where there is no such rank.
     pub fn text_of(&self, rank: Rank) -> impl fmt::Display + '_ {
         RankText { plan: self, rank }
@@ -13,12 +23,7 @@ impl Plan {
 /// All ranks. Long for many of them: [`Plan::text_of`] prints one.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spec = &self.spec;
-        write!(f, "{} by {}, {} ranks", spec.collective, self.algorithm, spec.ranks)?;
-        if spec.collective.rooted() {
-            write!(f, ", root {}", spec.root)?;
-        }
-        writeln!(f, ", {} parts per block", spec.parts)?;
+        writeln!(f, "{}", self.title())?;
         for rank in 0..self.programs.len() {
             write!(f, "{}", self.text_of(rank as Rank))?;
         }

@@ -1,0 +1,142 @@
+//! The transports: those of this build, tried; those that it lacks, with what of theirs is on this machine.
+
+use ccl::{Builder, Communicator, Config, ReduceOp, UniqueId};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::thread::{MembarrierCommand, membarrier_query};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// One of them.
+#[derive(Serialize)]
+pub(super) struct Transport {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    /// Whether this build has it.
+    pub(super) in_build: bool,
+    /// Whether it would work here.
+    pub(super) works: bool,
+    /// What was tried or seen, and why it does not work.
+    pub(super) notes: Vec<String>,
+}
+
+/// How long two ranks of this process may take to meet.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tries and looks.
+pub(super) fn look(config: &Config) -> Vec<Transport> {
+    vec![shared_memory(config), rdma(), absent("tcp", "sockets between hosts", Vec::new()), gpu()]
+}
+
+fn shared_memory(config: &Config) -> Transport {
+    let outcome = meet(config);
+    let mut notes = vec![match &outcome {
+        Ok(()) => "two ranks of this process met and reduced through it".to_string(),
+        Err(why) => format!("two ranks of this process did not come together: {why}"),
+    }];
+    notes.push(match sealed_memory() {
+        Ok(()) => "memfd: sealed, unnamed memory; /dev/shm is not used".to_string(),
+        Err(e) => format!("memfd: not here ({e}); the kernel or a seccomp filter refuses memfd_create"),
+    });
+    notes.push(match membarrier_query().contains_command(MembarrierCommand::GlobalExpedited) {
+        true => "membarrier: here; a rank that waits costs its peers no fence".to_string(),
+        false => "membarrier: not here; sleeping ranks are woken with a fence on every message".to_string(),
+    });
+    Transport {
+        name: "shm",
+        what: "shared memory between processes and threads of a host",
+        in_build: true,
+        works: outcome.is_ok(),
+        notes,
+    }
+}
+
+/// A communicator of two ranks in this process, over loopback and shared memory, with the settings in force.
+fn meet(config: &Config) -> ccl::Result<()> {
+    let id = UniqueId::create(config)?;
+    let builder = |rank| -> Builder {
+        let builder = Communicator::builder().rank(rank).size(2).unique_id(id).config(config.clone());
+        builder.init_timeout(PATIENCE.min(config.init_timeout)).timeout(PATIENCE.min(config.timeout))
+    };
+    let reduce = |builder: Builder| -> ccl::Result<()> {
+        let mut comm = builder.build()?;
+        let mut sum = [comm.rank() + 1];
+        comm.all_reduce_in_place(&mut sum, ReduceOp::Sum)?;
+        match sum {
+            [3] => Ok(()),
+            [wrong] => Err(ccl::Error::invalid(format!("1 + 2 came to {wrong}"), "report this as a bug")),
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| reduce(builder(1)));
+        let own = reduce(builder(0));
+        let others = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        own.and(others)
+    })
+}
+
+fn sealed_memory() -> rustix::io::Result<()> {
+    let memory = rustix::fs::memfd_create("rdmaccl-info", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&memory, 4096)?;
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW)
+}
+
+fn rdma() -> Transport {
+    let mut seen = entries("/sys/class/infiniband", |_| true, "device");
+    seen.extend(entries("/dev/infiniband", |name| name.starts_with("uverbs"), "/dev/infiniband"));
+    if seen.is_empty() {
+        seen.push("no RDMA device is seen here either".into());
+    }
+    absent("ibverbs", "RDMA: InfiniBand, RoCE", seen)
+}
+
+fn gpu() -> Transport {
+    let numbered = |name: &str| name.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
+    let mut seen = entries("/dev", numbered, "/dev");
+    if seen.is_empty() {
+        seen.push("no GPU is seen here either".into());
+    }
+    absent("cuda", "GPU buffers, NVLink", seen)
+}
+
+fn absent(name: &'static str, what: &'static str, mut seen: Vec<String>) -> Transport {
+    seen.insert(0, "this version has no such transport".into());
+    Transport { name, what, in_build: false, works: false, notes: seen }
+}
+
+/// What lies in a folder, sorted, as `label: name`; nothing where there is no folder.
+fn entries(folder: impl AsRef<Path>, fits: impl Fn(&str) -> bool, label: &str) -> Vec<String> {
+    let all = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut found: Vec<_> = names.filter(|name| fits(name)).collect();
+    found.sort();
+    if found.is_empty() { found } else { vec![format!("seen: {label} {}", found.join(", "))] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_tried_and_what_the_build_lacks_is_said() {
+        let all = look(&Config::default());
+        assert!(all[0].works && all[0].in_build, "{:?}", all[0].notes);
+        for transport in &all[1..] {
+            assert!(!transport.works && !transport.in_build);
+            assert!(transport.notes[0].contains("this version has no"), "{:?}", transport.notes);
+        }
+    }
+
+    #[test]
+    fn settings_that_no_interface_fits_are_why_it_does_not_work() {
+        let config =
+            Config::from_vars([("RDMACCL_SOCKET_IFNAME".to_string(), "=nosuch0".to_string())]).unwrap();
+        let shm = &look(&config)[0];
+        assert!(!shm.works && shm.notes[0].contains("nosuch0"), "{:?}", shm.notes);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_empty() {
+        assert!(entries("/nonexistent", |_| true, "x").is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! `rdmaccl plan list`: who does what.
+
+use crate::answer::{Answer, Failure};
+use crate::plan::subject::MOST_RANKS;
+use crate::table::Table;
+use ccl::{Collective, algorithms};
+use serde::Serialize;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// For this many ranks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
+    ranks: u32,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What an algorithm does with a collective.
+#[derive(Serialize)]
+struct Entry {
+    algorithm: &'static str,
+    collective: &'static str,
+    /// Parts into which it cuts a block.
+    parts: u32,
+    in_place: bool,
+    /// About how many messages wait for each other in a row.
+    depth: u32,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let ranks = arguments.ranks;
+    if arguments.json {
+        let entries: Vec<_> = algorithms::all()
+            .iter()
+            .flat_map(|algorithm| Collective::ALL.into_iter().filter_map(|c| entry(*algorithm, c, ranks)))
+            .collect();
+        let text = serde_json::to_string_pretty(&entries).map_err(|e| e.to_string())?;
+        return Ok(Answer::new(text + "\n"));
+    }
+    let names = Collective::ALL.iter().map(|c| c.name().to_string());
+    let mut table = Table::with(std::iter::once(format!("{ranks} ranks")).chain(names).collect(), 1);
+    for algorithm in algorithms::all() {
+        let cells =
+            Collective::ALL.into_iter().map(|collective| match entry(*algorithm, collective, ranks) {
+                None => "-".to_string(),
+                Some(entry) => format!("{}{}", entry.parts, if entry.in_place { "" } else { "*" }),
+            });
+        table.row(std::iter::once(algorithm.name().to_string()).chain(cells));
+    }
+    let legend = "\nA number: the parts into which the algorithm cuts a block. *: not in place. -: it does not do \
+                  this for so many ranks.\n";
+    Ok(Answer::new(table.text(0) + legend))
+}
+
+fn entry(algorithm: &dyn algorithms::Algorithm, collective: Collective, ranks: u32) -> Option<Entry> {
+    Some(Entry {
+        algorithm: algorithm.name(),
+        collective: collective.name(),
+        parts: algorithm.parts(collective, ranks)?,
+        in_place: algorithm.in_place_safe(collective, ranks),
+        depth: algorithm.depth(collective, ranks),
+    })
+}

@@ -1,0 +1,128 @@
+//! What a plan is for, as the command line says it; and the machine that it would run on.
+
+use ccl::algorithms::{self, Algorithm};
+use ccl::cost::{Candidates, Choice, Model};
+use ccl::{Collective, Config, Rank};
+
+/// Ranks whose programs fit into memory all at once.
+pub(crate) const MOST_PROGRAMS: u32 = 1024;
+
+/// Ranks that a price can be asked for.
+pub(crate) const MOST_RANKS: i64 = 65536;
+
+/// The names of the collectives, for help texts.
+pub(crate) const COLLECTIVES: &str =
+    "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather or scatter";
+
+/// A collective by its name, also without its underscores or with dashes.
+pub(crate) fn collective(text: &str) -> Result<Collective, String> {
+    let plain = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+    let known = Collective::ALL.into_iter().find(|c| plain(c.name()) == plain(text));
+    known.ok_or_else(|| format!("'{text}' is no collective: one of {COLLECTIVES}"))
+}
+
+/// An algorithm by its name.
+pub(crate) fn algorithm(text: &str) -> Result<Named, String> {
+    algorithms::by_name(text).map(Named).ok_or_else(|| {
+        let names: Vec<_> = ccl::algorithm_names().collect();
+        format!("'{text}' is no algorithm: one of {}", names.join(", "))
+    })
+}
+
+/// An algorithm that was named.
+#[derive(Clone, Copy)]
+pub(crate) struct Named(pub(crate) &'static dyn Algorithm);
+
+/// The root, if the collective has one and it is a rank.
+pub(crate) fn root(collective: Collective, ranks: u32, root: Option<Rank>) -> Result<Rank, String> {
+    match root {
+        None => Ok(0),
+        Some(_) if !collective.rooted() => Err(format!("{collective} has no root: leave --root out")),
+        Some(root) if root >= ranks => {
+            Err(format!("--root {root} with {ranks} ranks: a root is one of 0 to {}", ranks - 1))
+        }
+        Some(root) => Ok(root),
+    }
+}
+
+/// That all programs can be written at once.
+pub(crate) fn whole(ranks: u32) -> Result<(), String> {
+    if ranks > MOST_PROGRAMS {
+        return Err(format!("-n {ranks}: whole plans are written for at most {MOST_PROGRAMS} ranks"));
+    }
+    Ok(())
+}
+
+/// That the algorithm does this; the error names those that do.
+pub(crate) fn able(algorithm: &dyn Algorithm, collective: Collective, ranks: u32) -> Result<(), String> {
+    if algorithm.parts(collective, ranks).is_some() {
+        return Ok(());
+    }
+    let all = algorithms::all().iter().filter(|a| a.parts(collective, ranks).is_some());
+    let names: Vec<_> = all.map(|a| a.name()).collect();
+    Err(format!("{} does no {collective} for {ranks} ranks: one of {}", algorithm.name(), names.join(", ")))
+}
+
+/// This machine with so many ranks on it, as a communicator would see it.
+pub(crate) struct Machine {
+    /// The settings in force.
+    pub(crate) config: Config,
+    /// What things take.
+    pub(crate) model: Model,
+}
+
+impl Machine {
+    /// Of these cores, or of those that this process may run on.
+    pub(crate) fn new(config: Config, cores: Option<u32>, ranks: u32) -> Machine {
+        let here = || rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        let model = Model::shared_memory(cores.unwrap_or_else(here), ranks);
+        Machine { model: Model { slot_bytes: config.slot_bytes, ..model }, config }
+    }
+
+    /// What a communicator would do for blocks of so many bytes, unless it is told to use `only`.
+    pub(crate) fn choose(
+        &self,
+        candidates: &Candidates,
+        block: usize,
+        in_place: bool,
+        only: Option<&str>,
+    ) -> Result<Choice, ccl::Error> {
+        let set = self.config.algorithm_for(candidates.collective(), candidates.ranks());
+        let mut choice = candidates.choose(&self.model, block, in_place, only.or(set))?;
+        if let Some(tile_bytes) = self.config.tile_bytes {
+            choice.tile_bytes = tile_bytes.min(self.model.slot_bytes);
+        }
+        Ok(choice)
+    }
+}
+
+/// Blocks in the longer of the two buffers, by which sizes are counted as in the perf programs.
+pub(crate) fn blocks(collective: Collective, ranks: u32) -> usize {
+    collective.input_blocks(ranks, 0, 0).max(collective.output_blocks(ranks, 0, 0)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_however_they_are_joined() {
+        for text in ["all_to_all", "alltoall", "all-to-all", "AllToAll"] {
+            assert_eq!(collective(text), Ok(Collective::AllToAll));
+        }
+        for known in Collective::ALL {
+            assert_eq!(collective(known.name()), Ok(known));
+            assert!(COLLECTIVES.contains(known.name()));
+        }
+        assert!(collective("all_reduc").unwrap_err().contains("one of all_reduce, reduce"));
+        assert!(algorithm("rings").err().is_some_and(|why| why.contains("one of oneshot")));
+    }
+
+    #[test]
+    fn roots_are_ranks_of_collectives_that_have_one() {
+        assert_eq!(root(Collective::Broadcast, 4, Some(3)), Ok(3));
+        assert_eq!(root(Collective::AllReduce, 4, None), Ok(0));
+        assert!(root(Collective::AllReduce, 4, Some(0)).unwrap_err().contains("no root"));
+        assert!(root(Collective::Gather, 4, Some(4)).unwrap_err().contains("0 to 3"));
+    }
+}
