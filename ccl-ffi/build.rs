@@ -2,7 +2,8 @@
 
 fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librdmaccl.so.0");
+        let major = env!("CARGO_PKG_VERSION_MAJOR");
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librdmaccl.so.{major}");
     }
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -2,7 +2,6 @@
 
 use crate::shell::{command, root, run, target, tee};
 use crate::tally::{Outcome, count_tests};
-use crate::tools;
 use std::process::Command;
 
 pub(crate) fn fmt() -> Outcome {
@@ -15,12 +14,6 @@ pub(crate) fn clippy() -> Outcome {
 
 /// Debug assertions and overflow checks are on.
 pub(crate) fn unit() -> Outcome {
-    // The C ABI's tests compile C and C++, and list the library's symbols.
-    for (program, package) in [("cc", "gcc"), ("c++", "g++"), ("nm", "binutils")] {
-        if let Err(why) = tools::need_from(program, package) {
-            return Outcome::Skipped(why);
-        }
-    }
     tests(&mut command("cargo test --workspace --all-targets --locked --no-fail-fast"))
 }
 

@@ -2,17 +2,20 @@
 //!
 //! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
 //! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
-//! is a failure. What a check needs (valgrind, strace) is installed where that is allowed.
+//! is a failure. What a check needs (valgrind, strace, cmake) is installed where that is allowed.
 //!
+//! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
 
 // A command-line program talks to people.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod abi;
 mod arrows;
 mod cargo;
 mod counts;
 mod generate;
+mod install;
 mod licences;
 mod perf;
 mod readme;
@@ -21,6 +24,7 @@ mod tally;
 mod tools;
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use tally::{Outcome, Tally};
@@ -44,6 +48,15 @@ enum Command {
         /// Only compare them with what would be written
         #[arg(long)]
         check: bool,
+    },
+    /// Build librdmaccl and the programs, and install them with the headers; DESTDIR is put before the prefix
+    Install {
+        /// Where to, like /usr/local
+        #[arg(long)]
+        prefix: PathBuf,
+        /// Cargo's profile to build with
+        #[arg(long, default_value = "release")]
+        profile: String,
     },
     #[command(flatten)]
     One(Check),
@@ -72,6 +85,8 @@ enum Check {
     Loom,
     /// The shared-memory transport and all collectives over it under ThreadSanitizer
     Tsan,
+    /// The installed C library: its symbols, headers and examples, by pkg-config and CMake, under memcheck
+    Abi,
     /// The perf programs between processes and threads, every type and operator
     Perf,
     /// No allocation and no system call in a small collective; its instructions
@@ -80,7 +95,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 13] = [
+const ALL: [Check; 14] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -91,6 +106,7 @@ const ALL: [Check; 13] = [
     Check::Proofs,
     Check::Loom,
     Check::Tsan,
+    Check::Abi,
     Check::Perf,
     Check::Counts,
     Check::Readme,
@@ -109,6 +125,7 @@ impl Check {
             Check::Proofs => cargo::proofs(),
             Check::Loom => cargo::loom(),
             Check::Tsan => cargo::tsan(),
+            Check::Abi => abi::check(),
             Check::Perf => perf::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),
@@ -121,7 +138,11 @@ fn main() -> ExitCode {
     let checks: &[Check] = match &arguments.command {
         Command::Test => &ALL,
         Command::Gen { check: true } => &[Check::Generated],
-        Command::Gen { check: false } => return written(generate::write()),
+        Command::Gen { check: false } => return written("generated", generate::write()),
+        Command::Install { prefix, profile } => {
+            let placed = install::staged(prefix).and_then(|folder| install::install(&folder, profile));
+            return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
+        }
         Command::One(check) => &[*check],
     };
     let mut total = Tally::default();
@@ -135,10 +156,10 @@ fn main() -> ExitCode {
     total.close()
 }
 
-fn written(result: Result<Vec<String>, String>) -> ExitCode {
+fn written(how: &str, result: Result<Vec<String>, String>) -> ExitCode {
     match result {
         Ok(files) => {
-            println!("{} generated files: {}", files.len(), files.join(" "));
+            println!("{} files {how}:\n{}", files.len(), files.join("\n"));
             ExitCode::SUCCESS
         }
         Err(why) => {

@@ -61,6 +61,17 @@ pub(crate) fn read(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Runs it and returns its output; what it says on standard error goes to the terminal.
+pub(crate) fn capture(command: &mut Command) -> Result<String, String> {
+    let line = show(command);
+    println!("$ {line}");
+    let output = command.stderr(Stdio::inherit()).output().map_err(|e| format!("cannot run {line}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{line}: {}", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

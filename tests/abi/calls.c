@@ -1,5 +1,6 @@
 /* Uses the C ABI as a program does: four ranks as processes, every collective, and every kind of misuse that
  * must come back as a code. Exit status 0: all as it should be. */
+#define _GNU_SOURCE
 #include <ccl.h>
 #include <stdio.h>
 #include <stdlib.h>
