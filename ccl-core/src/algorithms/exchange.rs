@@ -1,20 +1,16 @@
-//! `exchange` and `swap`: each block travels straight to its rank, in lanes of their own for each peer.
+//! `exchange`: each block travels straight to its rank, in a lane of its own for each peer.
 //!
 //! No lane knows of more than one pair of ranks, so blocks may be of any lengths that the two of a pair agree on:
-//! these do the uneven all-to-all, gather and scatter, where no rank knows all lengths. And no peer that is
-//! late keeps the others waiting, which `pairwise` and `oneshot` do. `exchange` has a lane for each
-//! direction; `swap` has one for both, sending a piece before it takes one, so that the block that comes
-//! in may lie where the block that went out lay.
+//! this does the uneven all-to-all, gather and scatter, where no rank knows all lengths. And no peer that is
+//! late keeps the others waiting, as in `pairwise` and `oneshot`. A lane sends a piece before it takes
+//! one, so that the block that comes in may lie where the block that went out lay.
 
 use super::Algorithm;
 use super::moves::{after, from, step, to};
 use crate::plan::{Collective, Lane, Move, Program, Rank, Sink, Source, Spec};
 
-/// Lanes for each direction; see the [module](self).
+/// A lane for each peer; see the [module](self).
 pub struct Exchange;
-
-/// One lane for both directions; see the [module](self).
-pub struct Swap;
 
 impl Algorithm for Exchange {
     fn name(&self) -> &'static str {
@@ -29,38 +25,10 @@ impl Algorithm for Exchange {
         (ranks > 1) as u32
     }
 
-    fn in_place_safe(&self, collective: Collective, ranks: u32) -> bool {
-        collective != Collective::AllToAll || ranks == 1
-    }
-
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
-        let mut lanes = vec![keep(spec, rank)];
-        for peer in after(spec.ranks, rank) {
-            lanes.push(lane(send(spec, rank, peer)));
-            lanes.push(lane(receive(spec, rank, peer)));
-        }
-        lanes.retain(|lane| !lane.moves.is_empty());
-        Program { lanes }
-    }
-}
-
-impl Algorithm for Swap {
-    fn name(&self) -> &'static str {
-        "swap"
-    }
-
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
-        (collective == Collective::AllToAll).then_some(1)
-    }
-
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
-        (ranks > 1) as u32
-    }
-
-    fn program(&self, spec: &Spec, rank: Rank) -> Program {
-        let both = |peer| lane(send(spec, rank, peer).into_iter().chain(receive(spec, rank, peer)));
-        let lanes = std::iter::once(keep(spec, rank)).chain(after(spec.ranks, rank).map(both));
-        Program { lanes: lanes.collect() }
+        let swap = |peer| lane(send(spec, rank, peer).into_iter().chain(receive(spec, rank, peer)));
+        let lanes = std::iter::once(keep(spec, rank)).chain(after(spec.ranks, rank).map(swap));
+        Program { lanes: lanes.filter(|lane| !lane.moves.is_empty()).collect() }
     }
 }
 

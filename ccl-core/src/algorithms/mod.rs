@@ -29,7 +29,7 @@ use crate::plan::{Collective, Plan, Program, Rank, Spec};
 pub use binomial::Binomial;
 pub use bruck::Bruck;
 pub use chain::Chain;
-pub use exchange::{Exchange, Swap};
+pub use exchange::Exchange;
 pub use halving::Halving;
 pub use oneshot::OneShot;
 pub use pairwise::Pairwise;
@@ -68,7 +68,7 @@ pub trait Algorithm: Sync {
 pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &OneShot, &TwoShot, &Ring, &Tree, &Recursive, &Halving, &Pat, &Bruck, &Pairwise, &Chain, &Binomial,
-        &Exchange, &Swap,
+        &Exchange,
     ]
 }
 

@@ -132,7 +132,7 @@ fn programs_laid_side_by_side_are_plans_for_more_parts() {
             let proof = verify(&wide, &Limits::default()).unwrap_or_else(|fault| panic!("{what}: {fault}"));
             let narrow = verify(&plan, &Limits::default()).unwrap();
             assert_eq!(proof.messages, narrow.messages * u64::from(copies), "{what}");
-            assert_eq!(proof.in_place, narrow.in_place, "{what}");
+            assert!(proof.in_place, "{what}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::plans::{PlanKey, Prepared};
 use super::{Call, Communicator, fingerprint};
-use crate::algorithms::{self, Algorithm, Exchange, Swap};
+use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
 use crate::engine::{self, Blocks, Layout, Schedule};
@@ -81,7 +81,6 @@ impl Communicator {
         let (known, only) = match call.collective {
             Collective::AllGather => (&blocks.output[..], None),
             Collective::ReduceScatter => (&blocks.input[..], None),
-            Collective::AllToAll if in_place => (&[][..], Some(&Swap as &'static dyn Algorithm)),
             _ => (&[][..], Some(&Exchange as &'static dyn Algorithm)),
         };
         if in_place && call.collective == Collective::AllToAll && blocks.input != blocks.output {
