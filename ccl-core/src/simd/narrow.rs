@@ -4,7 +4,7 @@ use super::number::Number;
 use crate::element::format::{E4M3, E5M2, HALF, brain_to_single, single_to_brain};
 
 macro_rules! narrow {
-    ($(#[$doc:meta])* $name:ident($code:ty), blocks: $blocks:expr, $widen:expr, $narrow:expr) => {
+    ($(#[$doc:meta])* $name:ident($code:ty), $widen:expr, $narrow:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -12,7 +12,6 @@ macro_rules! narrow {
 
         impl Number for $name {
             type Value = f32;
-            const BLOCKS: bool = $blocks;
             #[inline(always)]
             fn widen(self) -> f32 {
                 $widen(self.0)
@@ -27,19 +26,19 @@ macro_rules! narrow {
 
 narrow!(
     /// IEEE half precision.
-    Half(u16), blocks: false, |code| HALF.decode(u32::from(code)), |value| HALF.encode(value) as u16
+    Half(u16), |code| HALF.decode(u32::from(code)), |value| HALF.encode(value) as u16
 );
 narrow!(
     /// bfloat16.
-    Brain(u16), blocks: true, brain_to_single, single_to_brain
+    Brain(u16), brain_to_single, single_to_brain
 );
 narrow!(
     /// OCP E4M3.
-    E4m3(u8), blocks: false, |code| E4M3.decode(u32::from(code)), |value| E4M3.encode(value) as u8
+    E4m3(u8), |code| E4M3.decode(u32::from(code)), |value| E4M3.encode(value) as u8
 );
 narrow!(
     /// OCP E5M2.
-    E5m2(u8), blocks: false, |code| E5M2.decode(u32::from(code)), |value| E5M2.encode(value) as u8
+    E5m2(u8), |code| E5M2.decode(u32::from(code)), |value| E5M2.encode(value) as u8
 );
 
 /// IEEE half precision on a CPU with F16C, whose conversions take many at a time. Only for kernels that are

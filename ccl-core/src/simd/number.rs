@@ -5,7 +5,7 @@ pub(super) trait Number: Copy + 'static {
     /// The type in which it is combined.
     type Value: Value;
 
-    /// Whether sums and products are best made in registers, a block at a time; see [`super::wide`].
+    /// Whether elements are best combined a block at a time; see [`super::wide`]. As measured.
     const BLOCKS: bool = false;
 
     /// Exactly the element's value.
@@ -46,6 +46,9 @@ pub(super) trait Number: Copy + 'static {
 
 /// What operators work on.
 pub(super) trait Value: Copy + 'static {
+    /// What changes nothing that it is multiplied with.
+    const ONE: Self;
+
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     /// The value with the low bits of `bits`.
@@ -77,6 +80,7 @@ macro_rules! integer {
         }
 
         impl Value for $t {
+            const ONE: $t = 1 as $t;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self.wrapping_add(other)
@@ -134,6 +138,7 @@ macro_rules! float {
         }
 
         impl Value for $t {
+            const ONE: $t = 1 as $t;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self + other

@@ -19,10 +19,10 @@ use super::number::Number;
 pub(super) struct Ordered<I, const NANS: i64, const SIGN: i64>(I);
 
 macro_rules! ordered {
-    ($($code:ty),*) => {$(
+    ($($code:ty, blocks: $blocks:expr;)*) => {$(
         impl<const NANS: i64, const SIGN: i64> Number for Ordered<$code, NANS, SIGN> {
             type Value = $code;
-            const BLOCKS: bool = <$code as Number>::BLOCKS;
+            const BLOCKS: bool = $blocks;
             #[inline(always)]
             fn widen(self) -> $code {
                 Self::turn(self.0).wrapping_add((NANS * SIGN) as $code)
@@ -43,4 +43,4 @@ macro_rules! ordered {
     )*};
 }
 
-ordered!(i8, i16, i32, i64);
+ordered!(i8, blocks: false; i16, blocks: true; i32, blocks: false; i64, blocks: true;);

@@ -180,8 +180,8 @@ macro_rules! by_order {
             DataType::U64 => kernel::<u64, $op, 16>,
             DataType::F16 => kernel::<Ordered<i16, 0x3ff, $sign>, $op, 32>,
             DataType::BF16 => kernel::<Ordered<i16, 0x7f, $sign>, $op, 32>,
-            DataType::F32 => kernel::<Ordered<i32, 0x7f_ffff, $sign>, $op, 32>,
-            DataType::F64 => kernel::<Ordered<i64, 0xf_ffff_ffff_ffff, $sign>, $op, 16>,
+            DataType::F32 => kernel::<Ordered<i32, 0x7f_ffff, $sign>, $op, 16>,
+            DataType::F64 => kernel::<Ordered<i64, 0xf_ffff_ffff_ffff, $sign>, $op, 8>,
             DataType::F8E4M3 => kernel::<Ordered<i8, 1, $sign>, $op, 64>,
             DataType::F8E5M2 => kernel::<Ordered<i8, 3, $sign>, $op, 64>,
         }

@@ -1,17 +1,16 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
 //! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is 64 or
-//! 128 bytes of values: the body holds four blocks of values in registers
-//! while it goes through the sources, so every source is read once and every sink written once, and the
-//! operations are elementwise on arrays of constant length, which the compiler turns into the vector
-//! instructions that the instruction set has. Elsewhere (conversions) such arrays come out as
-//! scalar code, so the values go through a buffer on the stack, [`RUN`] at a time, in plain loops that the
-//! compiler vectorises whatever is in them. No operation is fused or reordered: the bits are those of the
+//! 128 bytes of values: the body holds four blocks of values in registers while it goes through the sources, so every
+//! source is read once and every sink written once, and the operations are elementwise on arrays of constant length,
+//! which the compiler turns into the vector instructions that the instruction set has. Elsewhere such arrays come out
+//! as scalar code; plain loops over a [`RUN`] of elements do not, whatever is in them, and cost a copy of the result
+//! within the first cache. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
 
 use super::number::{Number, Value};
 use super::op::Op;
-use super::reducer::Job;
+use super::reducer::{Job, Source};
 use std::mem::MaybeUninit;
 
 /// Compiled for what the target always has: NEON on aarch64, SSE2 on x86-64.
@@ -114,8 +113,8 @@ unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize>(job:
     }
 }
 
-/// Values that go through the stack at a time: in the first cache with the elements that they come from.
-const RUN: usize = 256;
+/// Elements that are combined at a time: in the first cache, and long enough that the loops below pay.
+const RUN: usize = 1024;
 
 /// Combines `len` elements, from element `at` on.
 ///
@@ -123,29 +122,99 @@ const RUN: usize = 256;
 /// They lie inside all pieces of the job, and are at most [`RUN`].
 #[inline(always)]
 unsafe fn run<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize, len: usize) {
-    let mut buffer = [const { MaybeUninit::<N::Value>::uninit() }; RUN];
-    let sum = &mut buffer[..len];
-    for (index, source) in job.sources.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        let from = unsafe { source.piece.as_ptr().cast::<N>().add(at) };
-        let factor = job.factor.filter(|_| source.scaled).map(N::Value::from_bits);
-        for (i, sum) in sum.iter_mut().enumerate() {
-            // SAFETY: `i < len`; the first source makes every sum a value, before the second reads it.
-            unsafe {
-                let value = from.add(i).read_unaligned().widen();
-                let value = if let Some(factor) = factor { value.multiply(factor) } else { value };
-                sum.write(if index == 0 { value } else { O::combine(sum.assume_init(), value) });
+    let mut results = [const { MaybeUninit::<N>::uninit() }; RUN];
+    let results = &mut results[..len];
+    // SAFETY: the caller's promise. All sources are read before a sink is written, so that a sink may be a
+    // source; the results are filled, since there is a source.
+    unsafe {
+        match job.factor {
+            None => fold::<N, O, false>(job.sources, at, results, N::Value::ONE),
+            Some(factor) => fold::<N, O, true>(job.sources, at, results, N::Value::from_bits(factor)),
+        }
+        for sink in job.sinks {
+            // As bytes: no alignment is promised.
+            let into = sink.as_mut_ptr().add(at * size_of::<N>());
+            into.copy_from_nonoverlapping(results.as_ptr().cast(), len * size_of::<N>());
+        }
+    }
+}
+
+/// Fills `results` with what the sources come to, from element `at` on. Up to two sources, values stay in
+/// registers from load to store.
+///
+/// Plain loops without closures: those would be compiled without the instructions of their caller.
+///
+/// # Safety
+/// The sources have that many elements, and are at least one; there are at most [`RUN`] results.
+#[inline(always)]
+unsafe fn fold<N: Number, O: Op<N::Value>, const SCALES: bool>(
+    sources: &[Source],
+    at: usize,
+    results: &mut [MaybeUninit<N>],
+    factor: N::Value,
+) {
+    // SAFETY: the caller's promise, for every index of a result. Sums are written before they are read.
+    unsafe {
+        match sources {
+            [] => {}
+            [only] => {
+                let only = Reader::<N, SCALES>::new(only, at, factor);
+                for (i, result) in results.iter_mut().enumerate() {
+                    result.write(N::narrow(only.read(i)));
+                }
+            }
+            [first, last] => {
+                let first = Reader::<N, SCALES>::new(first, at, factor);
+                let last = Reader::<N, SCALES>::new(last, at, factor);
+                for (i, result) in results.iter_mut().enumerate() {
+                    result.write(N::narrow(O::combine(first.read(i), last.read(i))));
+                }
+            }
+            [first, middle @ .., last] => {
+                let mut sums = [const { MaybeUninit::<N::Value>::uninit() }; RUN];
+                let sums = &mut sums[..results.len()];
+                let first = Reader::<N, SCALES>::new(first, at, factor);
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    sum.write(first.read(i));
+                }
+                for source in middle {
+                    let source = Reader::<N, SCALES>::new(source, at, factor);
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        sum.write(O::combine(sum.assume_init(), source.read(i)));
+                    }
+                }
+                let last = Reader::<N, SCALES>::new(last, at, factor);
+                for (i, (result, sum)) in results.iter_mut().zip(sums).enumerate() {
+                    result.write(N::narrow(O::combine(sum.assume_init(), last.read(i))));
+                }
             }
         }
     }
-    for sink in job.sinks {
-        // SAFETY: the caller's promise; there was a source, so every sum is a value.
-        unsafe {
-            let into = sink.as_mut_ptr().cast::<N>().add(at);
-            for (i, sum) in sum.iter().enumerate() {
-                into.add(i).write_unaligned(N::narrow(sum.assume_init()));
-            }
-        }
+}
+
+/// A source as values, each multiplied by its factor where the call `SCALES`.
+struct Reader<N: Number, const SCALES: bool> {
+    from: *const N,
+    factor: N::Value,
+}
+
+impl<N: Number, const SCALES: bool> Reader<N, SCALES> {
+    /// # Safety
+    /// The source has an element `at`, or ends there.
+    #[inline(always)]
+    unsafe fn new(source: &Source, at: usize, factor: N::Value) -> Self {
+        let factor = if source.scaled { factor } else { N::Value::ONE };
+        // SAFETY: the caller's promise.
+        Reader { from: unsafe { source.piece.as_ptr().cast::<N>().add(at) }, factor }
+    }
+
+    /// # Safety
+    /// The source has `i` more elements, and one after them.
+    #[inline(always)]
+    unsafe fn read(&self, i: usize) -> N::Value {
+        // SAFETY: the caller's promise.
+        let value = unsafe { self.from.add(i).read_unaligned().widen() };
+        if SCALES { value.multiply(self.factor) } else { value }
     }
 }
 
