@@ -8,7 +8,7 @@ mod transport;
 
 use crate::answer::{Answer, Failure};
 use crate::plan::MOST_RANKS;
-use ccl::config::{Origin, Setting};
+use ccl::config::Setting;
 use ccl::{Config, Level};
 use serde::Serialize;
 
@@ -114,10 +114,5 @@ fn kernels(config: &Config) -> Kernels {
 
 fn value(setting: Setting) -> Value {
     let Setting { name, value, default, origin, doc, error, .. } = setting;
-    let origin = if origin == Origin::Default && error.is_some() {
-        "default, instead of the environment's".into()
-    } else {
-        origin.to_string()
-    };
-    Value { name, value, origin, default, meaning: doc, error }
+    Value { name, value, origin: origin.to_string(), default, meaning: doc, error }
 }

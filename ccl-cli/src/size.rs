@@ -83,4 +83,26 @@ mod tests {
             assert!(text.parse::<Sizes>().is_err(), "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_shown_is_read_again(bytes in 0usize..=1 << 50) {
+            proptest::prop_assert_eq!(parse(&short(bytes)), Ok(bytes));
+        }
+
+        #[test]
+        fn any_text_is_a_size_or_an_error(text in "\\PC{0,12}") {
+            // Whatever is accepted lies within the bound, and a range ends where it says.
+            if let Ok(Sizes(sizes)) = text.parse::<Sizes>() {
+                proptest::prop_assert!(sizes.is_sorted() && sizes.iter().all(|s| *s <= 1 << 50));
+            }
+        }
+
+        #[test]
+        fn ranges_are_sorted_and_end_at_their_end(first in 1usize..1 << 40, more in 0usize..1 << 40) {
+            let Sizes(sizes) = format!("{first}..{}", first + more).parse().unwrap();
+            proptest::prop_assert!(sizes.is_sorted());
+            proptest::prop_assert_eq!((sizes.first(), sizes.last()), (Some(&first), Some(&(first + more))));
+        }
+    }
 }

@@ -35,7 +35,7 @@ fn host(host: &Host, info: &Info) -> String {
     table.row([
         "reduction kernels".into(),
         match &kernels.error {
-            None => format!("{} of {}", kernels.used, kernels.available.join(", ")),
+            None => format!("{} (this processor has {})", kernels.used, kernels.available.join(", ")),
             Some(why) => format!("error: {why}"),
         },
     ]);
@@ -119,14 +119,14 @@ fn settings(info: &Info) -> String {
         table.row([
             setting.name.to_string(),
             shown(&setting.value),
-            setting.origin.clone(),
+            format!("{}{}", setting.origin, if setting.error.is_some() { " (!)" } else { "" }),
             shown(setting.default),
             setting.meaning.to_string(),
         ]);
     }
     let mut lines = table.text(2);
     for error in info.settings.iter().filter_map(|setting| setting.error.as_ref()) {
-        let _ = writeln!(lines, "  error: {error}");
+        let _ = writeln!(lines, "  (!) {error}");
     }
     for unknown in &info.unknown {
         let _ =

@@ -39,8 +39,11 @@ fn shared_memory(config: &Config) -> Transport {
         Err(e) => format!("memfd: not here ({e}); the kernel or a seccomp filter refuses memfd_create"),
     });
     notes.push(match membarrier_query().contains_command(MembarrierCommand::GlobalExpedited) {
-        true => "membarrier: here; a rank that waits costs its peers no fence".to_string(),
-        false => "membarrier: not here; sleeping ranks are woken with a fence on every message".to_string(),
+        true => "membarrier: here; peers of a rank that sleeps pay no fence per message".to_string(),
+        false => {
+            "membarrier: not here; a rank that sleeps looks up now and then, and some long waits end later"
+                .to_string()
+        }
     });
     Transport {
         name: "shm",

@@ -48,9 +48,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
             });
         table.row(std::iter::once(algorithm.name().to_string()).chain(cells));
     }
-    let legend = "\nA number: the parts into which the algorithm cuts a block. *: not in place. -: it does not do \
-                  this for so many ranks.\n";
-    Ok(Answer::new(table.text(0) + legend))
+    let text = table.text(0);
+    let place = if text.contains('*') { "*: not in place. " } else { "All also in place. " };
+    let legend = format!(
+        "\nA number: the parts into which the algorithm cuts a block. {place}-: it does not do this for so many ranks.\n"
+    );
+    Ok(Answer::new(text + &legend))
 }
 
 fn entry(algorithm: &dyn algorithms::Algorithm, collective: Collective, ranks: u32) -> Option<Entry> {

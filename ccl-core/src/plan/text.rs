@@ -8,9 +8,15 @@ impl Plan {
     pub fn title(&self) -> String {
         let spec = &self.spec;
         let root = if spec.collective.rooted() { format!(", root {}", spec.root) } else { String::new() };
+        let s = |n: u32| if n == 1 { "" } else { "s" };
         format!(
-            "{} by {}, {} ranks{root}, {} parts per block",
-            spec.collective, self.algorithm, spec.ranks, spec.parts
+            "{} by {}, {} rank{}{root}, {} part{} per block",
+            spec.collective,
+            self.algorithm,
+            spec.ranks,
+            s(spec.ranks),
+            spec.parts,
+            s(spec.parts)
         )
     }
 
