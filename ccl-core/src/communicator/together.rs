@@ -8,7 +8,7 @@ use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::Buffers;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// With several communicators none can be slept on without deafness to the others, so sleeps are short.
@@ -54,14 +54,14 @@ struct Run<'c, 'b> {
 }
 
 /// Calls that wait for each other: the collectives of a communicator, or the transfers of one link.
-#[derive(Default)]
 struct Queue<'b> {
+    line: Line,
     waiting: VecDeque<Ready<'b>>,
     running: Option<(usize, Buffers<'b>)>,
 }
 
 /// Which queue a call belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Line {
     Collectives,
     Transfers(Rank, Side),
@@ -267,7 +267,6 @@ impl Communicator {
         }
         // From here on nothing fails, so the calls may take their numbers.
         let mut queues: Vec<Queue<'b>> = Vec::new();
-        let mut at: HashMap<Line, usize> = HashMap::new();
         for (line, mut ready) in prepared {
             let number = match line {
                 Line::Collectives => {
@@ -278,11 +277,10 @@ impl Communicator {
                 Line::Copies => 0,
             };
             (ready.call.tag, ready.call.sequence) = (fingerprint::tag(ready.call.tag, number), number);
-            let index = *at.entry(line).or_insert_with(|| {
-                queues.push(Queue::default());
-                queues.len() - 1
-            });
-            queues[index].waiting.push_back(ready);
+            match queues.iter_mut().find(|queue| queue.line == line) {
+                Some(queue) => queue.waiting.push_back(ready),
+                None => queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None }),
+            }
         }
         Ok(Run { communicator: self, queues })
     }
