@@ -133,7 +133,7 @@ pub(crate) fn reduce(dtype: DataType, op: ReduceOp, terms: &[Value], factors: &[
         ReduceOp::Band => fold(dtype, plain(), |a, b| a & b, |_, _| f64::NAN),
         ReduceOp::Bor => fold(dtype, plain(), |a, b| a | b, |_, _| f64::NAN),
         ReduceOp::Bxor => fold(dtype, plain(), |a, b| a ^ b, |_, _| f64::NAN),
-        ReduceOp::Max => fold(dtype, plain(), i128::max, |a, b| least(-a, -b) * -1.0),
+        ReduceOp::Max => fold(dtype, plain(), i128::max, |a, b| -least(-a, -b)),
         ReduceOp::Min => fold(dtype, plain(), i128::min, least),
         ReduceOp::Avg => match fold(dtype, plain(), |a, b| a + b, |a, b| a + b) {
             Int(sum) => Int(sum / ranks),
