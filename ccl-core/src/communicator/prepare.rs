@@ -2,6 +2,7 @@
 
 use super::plans::{PlanKey, Prepared};
 use super::{Call, Communicator, fingerprint};
+use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
@@ -61,7 +62,7 @@ impl Communicator {
     pub(super) fn prepare(&mut self, call: &Call, in_place: bool) -> Result<usize> {
         let choice = self.choose(call, in_place)?;
         let layout = self.layout(call, &choice)?;
-        let reducer = Reducer::at(self.level, call.dtype, call.op, self.ranks)?;
+        let reducer = self.reducer(call)?;
         let algorithm = choice.algorithm.name();
         let schedule = self.schedule(call, choice.algorithm)?;
         let fingerprint = fingerprint::of_call(call, algorithm, choice.tile_bytes);
@@ -100,7 +101,7 @@ impl Communicator {
         };
         let spec = self.spec(call.collective, call.root, choice.algorithm)?;
         let layout = Layout::uneven(&spec, self.rank, blocks, call.dtype, choice.tile_bytes)?;
-        let reducer = Reducer::at(self.level, call.dtype, call.op, self.ranks)?;
+        let reducer = self.reducer(call)?;
         let schedule = self.schedule(&even, choice.algorithm)?;
         let call = Call { count: 0, ..*call };
         let fingerprint = fingerprint::of_call(&call, choice.algorithm.name(), choice.tile_bytes);
@@ -124,6 +125,12 @@ impl Communicator {
             choice.tile_bytes = tile_bytes.clamp(dtype.size(), self.model.slot_bytes);
         }
         Ok(choice)
+    }
+
+    /// The operator's kernel; that of a collective which does not reduce only copies.
+    fn reducer(&self, call: &Call) -> Result<Reducer> {
+        let op = if call.collective.reduces() { call.op } else { ReduceOp::Sum };
+        Reducer::at(self.level, call.dtype, op, self.ranks)
     }
 
     /// Whether this can be a collective's call at all.
