@@ -23,8 +23,8 @@ type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 /// let stream = ccl::Stream::new()?;
 /// let (sender, receiver) = std::sync::mpsc::channel();
 /// let other = sender.clone();
-/// stream.submit(move || Ok(drop(sender.send(1))));
-/// stream.submit(move || Ok(drop(other.send(2))));
+/// stream.submit(move || Ok(sender.send(1).unwrap_or_default()));
+/// stream.submit(move || Ok(other.send(2).unwrap_or_default()));
 /// stream.synchronize()?;
 /// assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [1, 2]);
 /// # Ok::<(), ccl::Error>(())
@@ -210,7 +210,10 @@ mod tests {
     fn a_wait_ends_at_its_limit_and_a_query_at_once() {
         let stream = Stream::new().unwrap();
         let (open, gate) = channel::<()>();
-        stream.submit(move || Ok(gate.recv().unwrap()));
+        stream.submit(move || {
+            gate.recv().unwrap();
+            Ok(())
+        });
         assert!(!stream.query().unwrap());
         assert!(!stream.wait(SHORT).unwrap());
         open.send(()).unwrap();
@@ -246,7 +249,10 @@ mod tests {
         let stream = Stream::new().unwrap();
         for i in 0..50 {
             let sender = sender.clone();
-            stream.submit(move || Ok(sender.send(i).unwrap()));
+            stream.submit(move || {
+                sender.send(i).unwrap();
+                Ok(())
+            });
         }
         drop(stream);
         assert_eq!(receiver.try_iter().count(), 50);
@@ -261,7 +267,10 @@ mod tests {
         stream.submit(move || {
             gate.recv().unwrap();
             sender.send(own.synchronize().is_err() && own.wait(SHORT).is_err()).unwrap();
-            own.submit(move || Ok(more.send(true).unwrap()));
+            own.submit(move || {
+                more.send(true).unwrap();
+                Ok(())
+            });
             drop(own); // the last one
             Ok(())
         });
