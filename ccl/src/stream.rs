@@ -226,7 +226,10 @@ mod tests {
         let (sender, receiver) = channel();
         stream.submit(|| Err(failure("first")));
         stream.submit(|| panic!("second"));
-        stream.submit(move || Ok(sender.send(()).unwrap()));
+        stream.submit(move || {
+            sender.send(()).unwrap();
+            Ok(())
+        });
         receiver.recv().unwrap();
         for _ in 0..2 {
             assert!(stream.query().unwrap_err().to_string().contains("first"));
