@@ -70,6 +70,7 @@ pub use {
     element::{Element, F8E4M3, F8E5M2},
     group::{Batch, run_together},
     stream::Stream,
+    sys::spawn_quiet,
     turn::together,
 };
 

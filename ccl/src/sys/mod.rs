@@ -8,4 +8,4 @@ mod quiet;
 
 pub use line::{Entered, Turn, Turnstile};
 #[cfg(not(loom))]
-pub(crate) use quiet::spawn_quiet;
+pub use quiet::spawn_quiet;

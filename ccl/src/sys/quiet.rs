@@ -5,7 +5,7 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, ptr};
 
 /// Starts a thread with all signals blocked: they are the program's, and its own threads take them.
-pub(crate) fn spawn_quiet<T: Send + 'static>(
+pub fn spawn_quiet<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
