@@ -149,6 +149,11 @@ impl Communicator {
         &self.config
     }
 
+    /// Changes how long a call may wait for its peers without anything moving.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.config.timeout = timeout;
+    }
+
     /// Why no more calls are taken, if so.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
