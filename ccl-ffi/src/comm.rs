@@ -38,7 +38,7 @@ pub(crate) enum Content {
     Nothing,
     Ready(Box<Communicator>),
     /// It makes no more calls, but its peers may still need it.
-    Finalized(#[expect(dead_code, reason = "held until it is destroyed")] Box<Communicator>),
+    Finalized(Box<Communicator>),
 }
 
 /// What is known about a communicator at any time, without waiting for its calls.
@@ -192,7 +192,9 @@ fn note_broken(slot: &Slot<Comm>, communicator: &Communicator, error: &Error) {
 #[cold]
 pub(crate) fn unusable(slot: &Slot<Comm>) -> Error {
     let why = face_in(slot).and_then(|face| face.usable().err());
-    why.unwrap_or_else(|| Error::unsupported("a call on a communicator that is being destroyed", "make a new one"))
+    why.unwrap_or_else(|| {
+        Error::unsupported("a call on a communicator that is being destroyed", "make a new one")
+    })
 }
 
 fn face_in(slot: &Slot<Comm>) -> Option<Arc<Face>> {

@@ -44,7 +44,7 @@ pub(crate) fn is_open() -> bool {
 /// In a group, keeps an error of one of its calls for the end.
 pub(crate) fn note(error: &Error) {
     if is_open() {
-        GROUP.with_borrow_mut(|group| drop(group.error.get_or_insert_with(|| error.clone())));
+        GROUP.with_borrow_mut(|group| _ = group.error.get_or_insert_with(|| error.clone()));
     }
 }
 
@@ -105,7 +105,10 @@ pub extern "C" fn cclGroupStart() -> cclResult_t {
 pub extern "C" fn cclGroupEnd() -> cclResult_t {
     guard(|| {
         let depth = DEPTH.get().checked_sub(1).ok_or_else(|| {
-            Error::unsupported("a cclGroupEnd without its cclGroupStart", "begin the group on the same thread")
+            Error::unsupported(
+                "a cclGroupEnd without its cclGroupStart",
+                "begin the group on the same thread",
+            )
         })?;
         DEPTH.set(depth);
         if depth > 0 {

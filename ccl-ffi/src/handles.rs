@@ -106,7 +106,10 @@ impl<T: Default> Table<T> {
     pub(crate) fn foreign(&self, handle: usize) -> Error {
         let name = self.name;
         if handle == 0 {
-            return Error::invalid(format!("a NULL {name}"), format!("give one that {} has made", self.maker));
+            return Error::invalid(
+                format!("a NULL {name}"),
+                format!("give one that {} has made", self.maker),
+            );
         }
         let (kind, depth) = ((handle >> KIND_SHIFT) as u8, (handle >> DEPTH_SHIFT) as u8);
         if kind == self.kind && depth != fork::depth() {

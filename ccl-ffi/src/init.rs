@@ -48,7 +48,8 @@ pub unsafe extern "C" fn cclCommInitRankConfig(
         }
         // SAFETY: the function's contract.
         let settings = unsafe { Settings::parse(config)? };
-        let builder = Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(commId.parse()?);
+        let builder =
+            Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(commId.parse()?);
         let builder = settings.apply(builder.config(environment()?));
         if settings.non_blocking {
             let joining = join_behind(builder, Face::new(rank as u32, nranks as u32, settings.name))?;

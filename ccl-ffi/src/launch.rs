@@ -1,10 +1,10 @@
 //! Making calls that were issued: one on a stream, or those of a group.
 
 use crate::comm::{self, Comm, Content, Face, cclComm_t};
+use crate::group;
 use crate::handles::Slot;
 use crate::meeting::Meeting;
 use crate::stream::{self, cclStream_t};
-use crate::group;
 use ccl::{Batch, Entered, Operation, Result, Stream, Turn, run_together};
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ impl Meeting {
 
     /// Does the work when all guests are there, and tells them its result.
     pub(crate) fn lead(self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.0.wait_until(|state| state.awaited == 0);
+        drop(self.0.wait_until(|state| state.awaited == 0));
         let result = work();
         self.0.lock().result = Some(result.clone());
         result

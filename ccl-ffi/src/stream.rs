@@ -92,9 +92,8 @@ pub extern "C" fn cclHostStreamSynchronize(stream: cclStream_t) -> cclResult_t {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclHostStreamWait(stream: cclStream_t, timeout_ms: c_int) -> cclResult_t {
     guard_code(|| {
-        let limit = u64::try_from(timeout_ms).map_err(|_| {
-            Error::invalid(format!("timeout_ms = {timeout_ms}"), "give milliseconds from 0")
-        })?;
+        let limit = u64::try_from(timeout_ms)
+            .map_err(|_| Error::invalid(format!("timeout_ms = {timeout_ms}"), "give milliseconds from 0"))?;
         existing(stream)?.wait(Duration::from_millis(limit)).map(finished)
     })
 }

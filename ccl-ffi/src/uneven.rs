@@ -100,7 +100,8 @@ impl Arguments {
             && blocks.input[input].len() != blocks.output[output].len()
         {
             let (sends, keeps) = (blocks.input[input].len(), blocks.output[output].len());
-            let what = format!("rank {rank} sends itself {sends} elements and receives {keeps} in {collective}");
+            let what =
+                format!("rank {rank} sends itself {sends} elements and receives {keeps} in {collective}");
             return Err(Error::invalid(what, "the block that a rank keeps has one length"));
         }
         let in_place = |blocks: &Blocks| match collective {

@@ -32,7 +32,8 @@ fn all_gather_v_in_place_and_with_gaps() {
             ok(cclAllGatherV(send, own.len(), at.cast(), counts, places.as_ptr(), INT32, comm, stream));
             done();
             assert_eq!(recv, [-1, 200, 201, 202, -1, -1, 0, 1, -1]);
-            recv[..5].copy_from_slice(&[0, 1, 200, 201, 202].map(|v| if v / 100 == rank as i32 { v } else { -1 }));
+            recv[..5]
+                .copy_from_slice(&[0, 1, 200, 201, 202].map(|v| if v / 100 == rank as i32 { v } else { -1 }));
             let own_place = at.wrapping_add([0, 2, 2][rank]);
             ok(cclAllGatherV(own_place.cast(), own.len(), at.cast(), counts, null(), INT32, comm, stream));
             done();
@@ -66,7 +67,8 @@ fn all_to_all_v_gather_v_and_scatter_v() {
             // Rank i sends i + j items to rank j.
             let counts: [usize; 3] = std::array::from_fn(|peer| rank + peer);
             let send: Vec<_> = (0..3).flat_map(|to| (0..rank + to).map(move |i| item(rank, to, i))).collect();
-            let wanted: Vec<_> = (0..3).flat_map(|of| (0..of + rank).map(move |i| item(of, rank, i))).collect();
+            let wanted: Vec<_> =
+                (0..3).flat_map(|of| (0..of + rank).map(move |i| item(of, rank, i))).collect();
             let mut recv = vec![-1; wanted.len()];
             let (from, into) = (send.as_ptr().cast(), recv.as_mut_ptr().cast());
             let all = counts.as_ptr();
@@ -101,7 +103,16 @@ fn overlapping_and_disagreeing_blocks_are_refused() {
     let at = buffer.as_mut_ptr();
     for stream in [0, stream] {
         let gather = |send: *const i32, count, places: &[usize; 3]| {
-            cclAllGatherV(send.cast(), count, at.cast(), COUNTS.as_ptr(), places.as_ptr(), INT32, comm, stream)
+            cclAllGatherV(
+                send.cast(),
+                count,
+                at.cast(),
+                COUNTS.as_ptr(),
+                places.as_ptr(),
+                INT32,
+                comm,
+                stream,
+            )
         };
         let send = at.wrapping_add(10);
         refused(gather(send, 2, &[1, 0, 2]), INVALID_ARGUMENT, "blocks of recvbuff overlap");

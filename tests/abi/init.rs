@@ -131,7 +131,8 @@ fn a_split_numbers_by_key_then_by_rank() {
         // Ranks 0, 2 and 4 by falling rank, 1 and 3 by rank.
         let (color, key) = (rank as i32 % 2, if rank % 2 == 0 { -(rank as i32) } else { 7 });
         let mut child = 0;
-        let config = Config { name: c"half".as_ptr(), algorithm: c"ring".as_ptr(), timeout_ms: 9000, ..CONFIG };
+        let config =
+            Config { name: c"half".as_ptr(), algorithm: c"ring".as_ptr(), timeout_ms: 9000, ..CONFIG };
         ok(cclCommSplit(comm, color, key, &mut child, &config));
         let (mut size, mut number) = (0, 0);
         ok(cclCommCount(child, &mut size));

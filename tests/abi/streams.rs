@@ -47,13 +47,18 @@ fn arguments_are_refused_at_once() {
     let stream = stream();
     let mut buffer = [0f32; 8];
     let at = buffer.as_mut_ptr();
-    let reduce =
-        |send: *const f32, recv: *mut f32| cclAllReduce(send.cast(), recv.cast(), 4, FLOAT32, SUM, comms[0], stream);
+    let reduce = |send: *const f32, recv: *mut f32| {
+        cclAllReduce(send.cast(), recv.cast(), 4, FLOAT32, SUM, comms[0], stream)
+    };
     refused(reduce(std::ptr::null(), at), INVALID_ARGUMENT, "sendbuff is NULL");
     refused(reduce(at, at.wrapping_add(1)), INVALID_ARGUMENT, "overlap");
     refused(cclBroadcast(at.cast(), at.cast(), 4, FLOAT32, 2, comms[0], stream), INVALID_ARGUMENT, "root 2");
     refused(cclAllReduce(at.cast(), at.cast(), 4, 99, SUM, comms[0], stream), INVALID_ARGUMENT, "type 99");
-    refused(cclAllReduce(at.cast(), at.cast(), 4, FLOAT32, 99, comms[0], stream), INVALID_ARGUMENT, "operator 99");
+    refused(
+        cclAllReduce(at.cast(), at.cast(), 4, FLOAT32, 99, comms[0], stream),
+        INVALID_ARGUMENT,
+        "operator 99",
+    );
     ok(cclHostStreamSynchronize(stream));
     assert_eq!(async_error(comms[0]), SUCCESS);
     ok(cclHostStreamDestroy(stream));

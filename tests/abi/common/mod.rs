@@ -2,7 +2,7 @@
 //!
 //! They are declared safe: every pointer that the tests give is good, or one that the function must refuse.
 
-#![allow(dead_code, missing_docs, non_snake_case)] // each test program uses some of it; the names are C's
+#![allow(dead_code, missing_docs, non_snake_case, unreachable_pub)] // each test program uses some of it; the names are C's
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
