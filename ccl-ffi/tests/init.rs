@@ -82,10 +82,17 @@ fn an_abort_ends_joining_at_once() {
 /// From another thread, in the middle of a call whose peer never comes; the peer's own call ends with an error too.
 #[test]
 fn an_abort_ends_a_call_and_the_peers_calls() {
-    let comms = init_all::<3>();
+    let (id, mut comms) = (id(), [0; 3]);
+    let config = Config { timeout_ms: 50_000, ..CONFIG };
+    ok(cclGroupStart());
+    for (rank, comm) in comms.iter_mut().enumerate() {
+        ok(cclCommInitRankConfig(comm, 3, id, rank as i32, &config));
+    }
+    ok(cclGroupEnd());
     let [aborted, peer, idle] = comms;
     let stream = stream();
     let mut queued = [1f32; 10];
+    let begin = Instant::now();
     std::thread::scope(|scope| {
         for comm in [aborted, peer] {
             scope.spawn(move || {
@@ -100,6 +107,7 @@ fn an_abort_ends_a_call_and_the_peers_calls() {
         ok(cclCommAbort(aborted));
     });
     assert_ne!(cclHostStreamSynchronize(stream), SUCCESS);
+    assert!(begin.elapsed() < Duration::from_secs(40), "nobody waited for the time limit");
     assert_eq!(queued, [1.0; 10]);
     ok(cclHostStreamDestroy(stream));
     ok(cclCommAbort(peer));
