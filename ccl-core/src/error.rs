@@ -3,13 +3,16 @@
 use crate::plan::{Collective, Rank};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error: one pointer in size, so that the data path can return it for free.
-pub struct Error(Box<ErrorKind>);
+/// An error: one pointer in size, so that the data path can return it for free. A clone is the same error, for a
+/// second one who has to know of it.
+#[derive(Clone)]
+pub struct Error(Arc<ErrorKind>);
 
 /// The cases of [`Error`]. Each text says what was wrong and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +142,10 @@ pub enum ErrorKind {
     /// The communicator cannot be used any more, because of an earlier error or an abort.
     #[error("the communicator is unusable since: {0}")]
     Broken(String),
+
+    /// A job panicked: a fault of the library, or of the job's own code.
+    #[error("a job panicked: {0}; report it with the steps that led there")]
+    Panicked(String),
 }
 
 impl Error {
@@ -166,7 +173,7 @@ impl Error {
 impl From<ErrorKind> for Error {
     #[cold]
     fn from(kind: ErrorKind) -> Error {
-        Error(Box::new(kind))
+        Error(Arc::new(kind))
     }
 }
 

@@ -4,13 +4,15 @@
 //! sendcount`; for reduce-scatter and scatter `recvbuff == sendbuff + rank * recvcount`. Other overlaps are
 //! refused.
 
-use crate::comm::cclComm_t;
+use crate::buffers;
+use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
-use crate::handles;
+use crate::group;
+use crate::launch;
 use crate::red_op::RedOpArg;
-use crate::result::{cclResult_t, guard};
-use crate::stream::{self, cclStream_t};
-use ccl::{Buffers, Call, Collective, Communicator, DataType, Error, ReduceOp, Result};
+use crate::result::{cclResult_t, guard_call};
+use crate::stream::cclStream_t;
+use ccl::{Buffers, Call, Collective, Communicator, DataType, Operation, ReduceOp};
 use std::ffi::{c_int, c_void};
 
 /// The arguments of a collective as they come from C.
@@ -26,68 +28,29 @@ struct Arguments {
 }
 
 /// # Safety
-/// `send` and `recv` are NULL, or as long as the collective and the count say.
+/// `send` and `recv` are NULL, or as long as the collective and the count say, until the call is over.
 #[inline]
 unsafe fn run(comm: cclComm_t, arguments: Arguments) -> cclResult_t {
-    guard(|| {
-        let Arguments { collective, count, root, .. } = arguments;
-        stream::check(arguments.stream)?;
+    guard_call(|| {
+        let Arguments { collective, send, recv, count, stream, .. } = arguments;
         let dtype = arguments.dtype.parse()?;
-        let op = arguments.op.map_or(Ok(ReduceOp::Sum), RedOpArg::parse)?;
-        let root = u32::try_from(root).map_err(|_| Error::invalid(format!("root {root}"), "give a rank"))?;
-        handles::with(comm, |communicator| {
-            let call = Call { collective, count, dtype, op, root };
+        let op = arguments.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?;
+        let root = buffers::rank("root", arguments.root)?;
+        let call = Call { collective, count, dtype, op, root };
+        if stream.is_null() && !group::is_open() {
+            return comm::with(comm, |communicator| {
+                // SAFETY: the caller's promise.
+                let buffers =
+                    unsafe { buffers::even(communicator.rank(), communicator.size(), &call, send, recv)? };
+                communicator.run(&call, buffers)
+            });
+        }
+        launch::issue(comm, stream, |face| {
+            buffers::check_root(root, face.size)?;
             // SAFETY: the caller's promise.
-            let buffers = unsafe { buffers(communicator, &call, arguments.send, arguments.recv)? };
-            communicator.run(&call, buffers)
+            let buffers = unsafe { buffers::even(face.rank, face.size, &call, send, recv)? };
+            Ok(Operation::collective(call, buffers))
         })
-    })
-}
-
-/// # Safety
-/// As [`run`].
-#[inline]
-unsafe fn buffers<'a>(
-    communicator: &Communicator,
-    call: &Call,
-    send: *const c_void,
-    recv: *mut c_void,
-) -> Result<Buffers<'a>> {
-    let (rank, size) = (communicator.rank(), communicator.size());
-    let bytes = |blocks: u32| block_bytes(call.count, call.dtype, blocks);
-    let reads = bytes(call.collective.input_blocks(size, rank, call.root))?;
-    let writes = bytes(call.collective.output_blocks(size, rank, call.root))?;
-    if (send.is_null() && reads > 0) || (recv.is_null() && writes > 0) {
-        let which = if recv.is_null() && writes > 0 { "recvbuff" } else { "sendbuff" };
-        let what = format!("{which} is NULL in {} on rank {rank}", call.collective);
-        return Err(Error::invalid(what, "this rank needs it: give host memory"));
-    }
-    let own = rank as usize * bytes(1)?;
-    let in_place = reads > 0
-        && writes > 0
-        && match call.collective {
-            Collective::AllGather | Collective::Gather => send as usize == (recv as usize).wrapping_add(own),
-            Collective::ReduceScatter | Collective::Scatter => {
-                recv as usize == (send as usize).wrapping_add(own)
-            }
-            _ => std::ptr::eq(send, recv),
-        };
-    let apart = (send as usize).saturating_add(reads) <= recv as usize
-        || (recv as usize).saturating_add(writes) <= send as usize;
-    if reads > 0 && writes > 0 && !in_place && !apart {
-        return Err(Error::invalid(
-            format!("sendbuff {send:p} and recvbuff {recv:p} overlap in {} on rank {rank}", call.collective),
-            "let them be apart, or exactly as the in-place form of the collective wants them",
-        ));
-    }
-    // SAFETY: not NULL where used, as long as the count says by the caller's promise, apart or in place.
-    Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
-}
-
-fn block_bytes(count: usize, dtype: DataType, blocks: u32) -> Result<usize> {
-    let bytes = count.checked_mul(dtype.size()).and_then(|b| b.checked_mul(blocks as usize));
-    bytes.filter(|b| *b <= isize::MAX as usize).ok_or_else(|| {
-        Error::invalid(format!("{count} elements of type {dtype} in {blocks} blocks"), "less than 2^63 bytes")
     })
 }
 
@@ -317,8 +280,13 @@ pub unsafe extern "C" fn cclScatter(
 /// Returns when all ranks have called it (not in NCCL).
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
-    guard(|| {
-        stream::check(stream)?;
-        handles::with(comm, Communicator::barrier)
+    guard_call(|| {
+        if stream.is_null() && !group::is_open() {
+            return comm::with(comm, Communicator::barrier);
+        }
+        // Of nothing: empty pieces travel too.
+        let (collective, dtype, op) = (Collective::AllReduce, DataType::U8, ReduceOp::Max);
+        let call = Call { collective, count: 0, dtype, op, root: 0 };
+        launch::issue(comm, stream, |_| Ok(Operation::collective(call, Buffers::new(&[], &mut []))))
     })
 }

@@ -1,11 +1,11 @@
 //! `cclComm_t`.
 
-use crate::handles;
+use crate::handles::{Slot, Table};
 use crate::result::{cclResult_t, guard};
-use crate::unique_id::cclUniqueId;
-use ccl::{Communicator, Config, Error, Result};
+use ccl::{AbortHandle, Communicator, Error, ErrorKind, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Never defined: a handle is a number, dressed as a pointer that is not followed.
 pub struct cclComm {
@@ -15,63 +15,208 @@ pub struct cclComm {
 /// A communicator. NULL is none.
 pub type cclComm_t = *mut cclComm;
 
-/// The version of the library: major * 10000 + minor * 100 + patch.
-///
-/// # Safety
-/// `version` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cclGetVersion(version: *mut c_int) -> cclResult_t {
-    guard(|| {
-        let part = |text: &str| text.parse::<c_int>().unwrap_or(0);
-        let number = part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
-            + part(env!("CARGO_PKG_VERSION_MINOR")) * 100
-            + part(env!("CARGO_PKG_VERSION_PATCH"));
-        // SAFETY: the function's contract.
-        unsafe { store(version, number, "version") }
-    })
+/// What a communicator's slot holds: the part that calls take turns at, and the part that is known without a turn.
+#[derive(Default)]
+pub(crate) struct Comm {
+    pub(crate) calls: Calls,
+    face: Mutex<Option<Arc<Face>>>,
+    /// The handle that was aborted last, so that a second abort is no error.
+    pub(crate) aborted: AtomicU64,
 }
 
-/// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
-/// absent.
-///
-/// # Safety
-/// `comm` is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cclCommInitRank(
-    comm: *mut cclComm_t,
-    nranks: c_int,
-    commId: cclUniqueId,
-    rank: c_int,
-) -> cclResult_t {
-    guard(|| {
-        if comm.is_null() {
-            return Err(Error::invalid("comm is NULL", "give the address of a cclComm_t"));
+pub(crate) struct Calls(Turnstile<Content>);
+
+impl Default for Calls {
+    fn default() -> Calls {
+        Calls(Turnstile::new(Content::Nothing))
+    }
+}
+
+/// What is behind a communicator's turnstile.
+pub(crate) enum Content {
+    /// No communicator, or one that is still joining or has failed to: its [`Face`] knows.
+    Nothing,
+    Ready(Box<Communicator>),
+    /// It makes no more calls, but its peers may still need it.
+    Finalized(Box<Communicator>),
+}
+
+/// What is known about a communicator at any time, without waiting for its calls.
+pub(crate) struct Face {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) name: String,
+    /// Set when all ranks have joined.
+    joined: OnceLock<AbortHandle>,
+    /// The first error that no caller was told of, or that broke it.
+    error: OnceLock<Error>,
+    finalized: AtomicBool,
+    /// What `cclRedOpCreatePreMulSum` made, by number.
+    pub(crate) operators: Mutex<Vec<Option<ReduceOp>>>,
+}
+
+pub(crate) static COMMS: Table<Comm> = Table::new(0xc1, "communicator", "cclCommInitRank");
+
+impl Face {
+    pub(crate) fn new(rank: u32, size: u32, name: String) -> Arc<Face> {
+        Arc::new(Face {
+            rank,
+            size,
+            name,
+            joined: OnceLock::new(),
+            error: OnceLock::new(),
+            finalized: AtomicBool::new(false),
+            operators: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn abort_handle(&self) -> Option<&AbortHandle> {
+        self.joined.get()
+    }
+
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.get()
+    }
+
+    /// Keeps an error, if it is the first.
+    pub(crate) fn note(&self, error: &Error) {
+        let _ = self.error.set(error.clone());
+    }
+
+    pub(crate) fn is_joining(&self) -> bool {
+        self.joined.get().is_none() && self.error.get().is_none()
+    }
+
+    pub(crate) fn finalize(&self) {
+        self.finalized.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether calls can be issued.
+    pub(crate) fn usable(&self) -> Result<()> {
+        let rank = self.rank;
+        if self.is_joining() {
+            return Err(Error::unsupported(
+                format!("a call on rank {rank} of a communicator that is still joining"),
+                "wait until cclCommGetAsyncError gives something else than cclInProgress",
+            ));
         }
-        if nranks < 1 || rank < 0 || rank >= nranks {
-            let what = format!("rank {rank} of {nranks}");
-            return Err(Error::invalid(what, "give at least one rank, and ranks from 0 to nranks - 1"));
+        if self.joined.get().is_none()
+            && let Some(error) = self.error.get()
+        {
+            let what = format!("it could not be made: {error}");
+            return Err(ErrorKind::Broken(what).into());
         }
-        let config = Config::from_env()?;
-        start_logging(&config);
-        let id = commId.parse()?;
-        let communicator = Communicator::builder()
-            .rank(rank as u32)
-            .size(nranks as u32)
-            .unique_id(id)
-            .config(config)
-            .build()?;
-        let handle = handles::insert(communicator)?;
-        // SAFETY: not NULL, and writable by the function's contract.
-        unsafe { comm.write(handle) };
+        if self.finalized.load(Ordering::Relaxed) {
+            let what = format!("a call on rank {rank} of a communicator that was finalized");
+            return Err(Error::unsupported(what, "destroy it: cclCommFinalize is the last call but that"));
+        }
         Ok(())
+    }
+}
+
+impl Comm {
+    fn set_face(&self, face: Option<Arc<Face>>) {
+        *self.face.lock().unwrap_or_else(PoisonError::into_inner) = face;
+    }
+
+    /// After a handle was retired and its turn has come: nothing is left of the communicator but what is returned.
+    pub(crate) fn clear(&self, content: &mut Content) -> Content {
+        self.set_face(None);
+        std::mem::replace(content, Content::Nothing)
+    }
+}
+
+/// A handle for a communicator that is still joining.
+pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
+    COMMS.insert(|comm| comm.set_face(Some(face))).map(|handle| handle as cclComm_t)
+}
+
+/// Puts what has joined behind its handle; gives it back if the handle was destroyed meanwhile.
+pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<(), Communicator> {
+    let Ok((_, turn)) = turn(comm) else { return Err(communicator) };
+    let abort = communicator.abort_handle();
+    *turn.enter() = Content::Ready(Box::new(communicator));
+    // Whoever sees it finds the communicator, in a turn taken afterwards.
+    let _ = face.joined.set(abort);
+    Ok(())
+}
+
+/// A handle for a communicator that has joined.
+pub(crate) fn insert_ready(communicator: Communicator, name: String) -> Result<cclComm_t> {
+    let face = Face::new(communicator.rank(), communicator.size(), name);
+    let comm = insert(Arc::clone(&face))?;
+    // Nobody else knows the handle yet.
+    let _ = fill(comm, &face, communicator);
+    Ok(comm)
+}
+
+/// The next turn on a communicator.
+///
+/// A handle is made invalid before the turn is taken in which its communicator goes. So who takes a turn and then finds
+/// the handle valid, finds the communicator when the turn comes.
+#[inline]
+pub(crate) fn turn(comm: cclComm_t) -> Result<(&'static Slot<Comm>, Turn<'static, Content>)> {
+    let handle = comm as usize;
+    let slot = COMMS.slot(handle)?;
+    let turn = slot.held.calls.0.take();
+    slot.check(handle, &COMMS)?;
+    Ok((slot, turn))
+}
+
+/// A turn for who has made the handle invalid.
+pub(crate) fn last_turn(slot: &'static Slot<Comm>) -> Turn<'static, Content> {
+    slot.held.calls.0.take()
+}
+
+/// Works with the communicator of a handle when the calls issued before are over.
+#[inline]
+pub(crate) fn with<T>(comm: cclComm_t, work: impl FnOnce(&mut Communicator) -> Result<T>) -> Result<T> {
+    let (slot, turn) = turn(comm)?;
+    match &mut *turn.enter() {
+        Content::Ready(communicator) => {
+            work(communicator).inspect_err(|error| note_broken(slot, communicator, error))
+        }
+        _ => Err(unusable(slot)),
+    }
+}
+
+#[cold]
+fn note_broken(slot: &Slot<Comm>, communicator: &Communicator, error: &Error) {
+    if communicator.broken().is_some()
+        && let Some(face) = face_in(slot)
+    {
+        face.note(error);
+    }
+}
+
+#[cold]
+pub(crate) fn unusable(slot: &Slot<Comm>) -> Error {
+    let why = face_in(slot).and_then(|face| face.usable().err());
+    why.unwrap_or_else(|| {
+        Error::unsupported("a call on a communicator that is being destroyed", "make a new one")
     })
 }
 
-/// Leaves in order and frees the communicator. All ranks must do it; a process that just ends is dead
-/// in the eyes of the others.
-#[unsafe(no_mangle)]
-pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
-    guard(|| handles::remove(comm).map(drop))
+fn face_in(slot: &Slot<Comm>) -> Option<Arc<Face>> {
+    slot.held.face.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// What is known about a communicator, without waiting for it.
+pub(crate) fn face(comm: cclComm_t) -> Result<Arc<Face>> {
+    let handle = comm as usize;
+    let slot = COMMS.find(handle)?;
+    let face = face_in(slot);
+    slot.check(handle, &COMMS)?;
+    face.ok_or_else(|| COMMS.foreign(handle))
+}
+
+/// [`face`] of a communicator that has joined.
+pub(crate) fn joined(comm: cclComm_t) -> Result<Arc<Face>> {
+    let face = face(comm)?;
+    if face.abort_handle().is_none() {
+        face.usable()?;
+    }
+    Ok(face)
 }
 
 /// How many ranks the communicator has.
@@ -81,7 +226,7 @@ pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommCount(comm: cclComm_t, count: *mut c_int) -> cclResult_t {
     // SAFETY: the function's contract.
-    guard(|| handles::with(comm, |c| unsafe { store(count, c.size() as c_int, "count") }))
+    guard(|| unsafe { store(count, joined(comm)?.size as c_int, "count") })
 }
 
 /// This rank's number.
@@ -91,26 +236,26 @@ pub unsafe extern "C" fn cclCommCount(comm: cclComm_t, count: *mut c_int) -> ccl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> cclResult_t {
     // SAFETY: the function's contract.
-    guard(|| handles::with(comm, |c| unsafe { store(rank, c.rank() as c_int, "rank") }))
+    guard(|| unsafe { store(rank, joined(comm)?.rank as c_int, "rank") })
+}
+
+/// The device of the communicator's buffers: -1, host memory.
+///
+/// # Safety
+/// `device` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
+    // SAFETY: the function's contract.
+    guard(|| joined(comm).and_then(|_| unsafe { store(device, -1, "device") }))
 }
 
 /// # Safety
 /// `at` is NULL or writable.
-unsafe fn store(at: *mut c_int, value: c_int, name: &str) -> Result<()> {
+pub(crate) unsafe fn store<T>(at: *mut T, value: T, name: &str) -> Result<()> {
     if at.is_null() {
-        return Err(Error::invalid(format!("{name} is NULL"), "give the address of an int"));
+        return Err(Error::invalid(format!("{name} is NULL"), "give the address of a variable"));
     }
     // SAFETY: not NULL, and writable by the caller's promise.
     unsafe { at.write(value) };
     Ok(())
-}
-
-/// Sends the log to standard error, if `RDMACCL_DEBUG` asks for one and the program has no subscriber.
-pub(crate) fn start_logging(config: &Config) {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        let filter = tracing_subscriber::EnvFilter::try_new(&config.debug).unwrap_or_default();
-        // An error says that the program has a subscriber of its own, which is then in charge.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
-    });
 }

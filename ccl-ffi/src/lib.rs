@@ -13,21 +13,43 @@
 //! It prints nothing, unless `RDMACCL_DEBUG` asks for the log on standard error.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)] // the names are C's
 
+mod buffers;
 mod collectives;
 mod comm;
+mod config;
 mod data_type;
+mod ending;
+mod fork;
+mod group;
 mod handles;
+mod init;
+mod launch;
+mod meeting;
 mod memory;
+mod properties;
 mod red_op;
 mod result;
+mod split;
 mod stream;
+mod transfers;
+mod uneven;
 mod unique_id;
+mod version;
 
 pub use collectives::*;
 pub use comm::*;
+pub use config::*;
 pub use data_type::*;
+pub use ending::*;
+pub use group::*;
+pub use init::*;
 pub use memory::*;
+pub use properties::*;
 pub use red_op::*;
 pub use result::*;
+pub use split::*;
 pub use stream::*;
+pub use transfers::*;
+pub use uneven::*;
 pub use unique_id::*;
+pub use version::*;

@@ -1,7 +1,7 @@
 //! `cclResult_t`, and the words behind it.
 
-use crate::comm::cclComm_t;
-use crate::handles;
+use crate::comm::{self, cclComm_t};
+use crate::group;
 use ccl::{Error, ErrorKind};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -37,29 +37,47 @@ thread_local! {
 }
 
 /// Runs the body of a C function: errors become codes, their texts are kept, panics stop here.
+#[inline]
 pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
-    let (code, text) = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return cclSuccess,
-        Ok(Err(error)) => (code_of(&error), error.to_string()),
-        Err(panic) => {
-            let what = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            (cclInternalError, format!("panic in the library: {what}"))
-        }
-    };
-    LAST.with_borrow_mut(|last| last.0 = text);
-    code
+    guard_code(|| body().map(|()| cclSuccess))
 }
 
-fn code_of(error: &Error) -> cclResult_t {
+/// [`guard`] for a call that a group may hold: its error is also the group's.
+#[inline]
+pub(crate) fn guard_call(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
+    guard_code(|| body().map(|()| cclSuccess).inspect_err(group::note))
+}
+
+/// [`guard`] for a function that has other codes than success to return.
+#[inline]
+pub(crate) fn guard_code(body: impl FnOnce() -> Result<cclResult_t, Error>) -> cclResult_t {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            keep(error.to_string());
+            code_of(&error)
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            keep(format!("panic in the library: {}", text.unwrap_or("no message")));
+            cclInternalError
+        }
+    }
+}
+
+#[cold]
+fn keep(text: String) {
+    LAST.with_borrow_mut(|last| last.0 = text);
+}
+
+pub(crate) fn code_of(error: &Error) -> cclResult_t {
     match error.kind() {
         ErrorKind::InvalidArgument { .. } | ErrorKind::Malformed { .. } => cclInvalidArgument,
-        ErrorKind::Unsupported { .. } | ErrorKind::Broken(_) | ErrorKind::Unreachable { .. } => {
-            cclInvalidUsage
-        }
+        ErrorKind::Unsupported { .. }
+        | ErrorKind::Broken(_)
+        | ErrorKind::Aborted
+        | ErrorKind::Unreachable { .. } => cclInvalidUsage,
         ErrorKind::Mismatch { .. } | ErrorKind::PeerLost { .. } | ErrorKind::Timeout { .. } => cclRemoteError,
         ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => {
             cclSystemError
@@ -90,15 +108,20 @@ pub extern "C" fn cclGetErrorString(result: ResultArg) -> *const c_char {
     text.as_ptr()
 }
 
-/// What went wrong last: which call, rank and peer, the cause, and what to do. With a communicator that is
-/// broken, why it is; otherwise the last error on this thread. The text lives until the next call of this
-/// function on the same thread.
+/// What went wrong last: which call, rank and peer, the cause, and what to do. With a communicator whose
+/// `cclCommGetAsyncError` is an error, that one; otherwise the last error on this thread. The text lives until the
+/// next call of this function on the same thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
-    let broken = handles::with(comm, |communicator| Ok(communicator.broken().map(str::to_string)));
+    let asynchronous = comm::face(comm).ok().and_then(|face| face.error().map(Error::to_string));
     LAST.with_borrow_mut(|last| {
-        let text = broken.ok().flatten().unwrap_or_else(|| last.0.clone());
-        last.1 = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let text = asynchronous.unwrap_or_else(|| last.0.clone());
+        last.1 = c_text(text);
         last.1.as_ptr()
     })
+}
+
+/// A text for C.
+pub(crate) fn c_text(text: String) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }

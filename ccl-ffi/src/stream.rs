@@ -1,22 +1,103 @@
 //! `cclStream_t`.
 
-use ccl::{Error, Result};
+use crate::comm::store;
+use crate::handles::Table;
+use crate::result::{cclResult_t, guard, guard_code};
+use ccl::{Error, Result, Stream};
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// Never defined: nothing is behind it yet.
+/// Never defined: a handle is a number, dressed as a pointer that is not followed.
 pub struct cclStream {
     _never: (),
 }
 
-/// What a call is ordered on. NULL: the call returns when the result is there; this version takes no other.
+/// What a call is ordered on. NULL: the call returns when the result is there. A stream from `cclHostStreamCreate`:
+/// the call returns at once, and is made when the calls before it on that stream, and on that communicator, are over. Its
+/// buffers belong to the call until the stream has passed it. An error then comes out of the stream, and of
+/// `cclCommGetAsyncError`.
 pub type cclStream_t = *mut cclStream;
 
-/// Only the synchronous way is built.
-pub(crate) fn check(stream: cclStream_t) -> Result<()> {
-    if stream.is_null() {
-        return Ok(());
+#[derive(Default)]
+struct Held(Mutex<Option<Arc<Stream>>>);
+
+impl Held {
+    fn set(&self, stream: Option<Arc<Stream>>) -> Option<Arc<Stream>> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), stream)
     }
-    Err(Error::unsupported(
-        "a stream",
-        "pass NULL: this version makes synchronous calls on host buffers only",
-    ))
+}
+
+static STREAMS: Table<Held> = Table::new(0xc5, "stream", "cclHostStreamCreate");
+
+/// The stream of a handle; `None` for NULL.
+pub(crate) fn find(stream: cclStream_t) -> Result<Option<Arc<Stream>>> {
+    if stream.is_null() { Ok(None) } else { existing(stream).map(Some) }
+}
+
+fn existing(stream: cclStream_t) -> Result<Arc<Stream>> {
+    let handle = stream as usize;
+    let slot = STREAMS.find(handle)?;
+    let found = slot.held.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    slot.check(handle, &STREAMS)?;
+    found.ok_or_else(|| STREAMS.foreign(handle))
+}
+
+/// Makes an ordered queue of calls on host memory. It has a thread, which sleeps while there is nothing to do.
+///
+/// # Safety
+/// `stream` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclHostStreamCreate(stream: *mut cclStream_t) -> cclResult_t {
+    guard(|| {
+        // SAFETY: the function's contract.
+        unsafe { store(stream, std::ptr::null_mut(), "stream")? };
+        let made = Arc::new(Stream::new()?);
+        let handle = STREAMS.insert(|held| drop(held.set(Some(made))))?;
+        // SAFETY: not NULL, and writable by the function's contract.
+        unsafe { stream.write(handle as cclStream_t) };
+        Ok(())
+    })
+}
+
+/// Waits until the stream's calls are over and frees it; reports the first error that was not reported before.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclHostStreamDestroy(stream: cclStream_t) -> cclResult_t {
+    guard(|| {
+        let handle = stream as usize;
+        let slot = STREAMS.slot(handle)?;
+        if !slot.retire(handle) {
+            return Err(STREAMS.foreign(handle));
+        }
+        let stream = slot.held.set(None);
+        STREAMS.release(slot);
+        // A call that another thread issues at this moment keeps the stream until it is over.
+        stream.map_or(Ok(()), |stream| stream.synchronize())
+    })
+}
+
+/// Whether the stream's calls are over: `cclSuccess`, `cclInProgress`, or the first error, which stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclHostStreamQuery(stream: cclStream_t) -> cclResult_t {
+    guard_code(|| existing(stream)?.query().map(finished))
+}
+
+/// Waits until all calls that were issued on the stream are over; reports the first error, and only once.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclHostStreamSynchronize(stream: cclStream_t) -> cclResult_t {
+    guard(|| existing(stream)?.synchronize())
+}
+
+/// `cclHostStreamSynchronize` for at most `timeout_ms` milliseconds, after which it gives `cclInProgress`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclHostStreamWait(stream: cclStream_t, timeout_ms: c_int) -> cclResult_t {
+    guard_code(|| {
+        let limit = u64::try_from(timeout_ms)
+            .map_err(|_| Error::invalid(format!("timeout_ms = {timeout_ms}"), "give milliseconds from 0"))?;
+        existing(stream)?.wait(Duration::from_millis(limit)).map(finished)
+    })
+}
+
+fn finished(is: bool) -> cclResult_t {
+    if is { cclResult_t::cclSuccess } else { cclResult_t::cclInProgress }
 }

@@ -1,7 +1,7 @@
 //! `cclUniqueId`.
 
 use crate::result::{cclResult_t, guard};
-use ccl::{Config, Error, Result, UNIQUE_ID_BYTES, UniqueId};
+use ccl::{Error, Result, UNIQUE_ID_BYTES, UniqueId};
 use std::ffi::c_char;
 
 /// What rank 0 creates and all ranks are given: where to meet, and a secret.
@@ -29,8 +29,7 @@ pub unsafe extern "C" fn cclGetUniqueId(uniqueId: *mut cclUniqueId) -> cclResult
         if uniqueId.is_null() {
             return Err(Error::invalid("uniqueId is NULL", "give the address of a cclUniqueId"));
         }
-        let config = Config::from_env()?;
-        crate::comm::start_logging(&config);
+        let config = crate::init::environment()?;
         let id = UniqueId::create(&config)?;
         let internal = id.as_bytes().map(|b| b.cast_signed());
         // SAFETY: not NULL, and writable by the function's contract.

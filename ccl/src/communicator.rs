@@ -9,6 +9,7 @@ use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::{Error, Result};
 use std::ops::Range;
+use std::time::Duration;
 
 /// One rank's membership of a group that makes the same calls in the same order.
 ///
@@ -181,6 +182,11 @@ impl Communicator {
     /// ranks must set the same between the same two calls.
     pub fn set_algorithm(&mut self, name: Option<&str>) -> Result<()> {
         self.core.set_algorithm(name)
+    }
+
+    /// Changes how long a call may wait for its peers without anything moving.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.core.set_timeout(timeout);
     }
 
     /// What each open link has done.

@@ -27,14 +27,31 @@
 //! what the core promises: a call ends right, or with an error that says who and why; results do not depend
 //! on timing; nothing is printed. The [`Communicator`]'s methods document each collective.
 
+#![deny(unsafe_code)]
+
+// Under `--cfg loom` there is no shared-memory transport, and nothing but the turnstile to explore.
+#[cfg(not(loom))]
 mod builder;
+#[cfg(not(loom))]
 mod communicator;
+#[cfg(not(loom))]
 mod element;
+#[cfg(not(loom))]
 mod group;
+#[cfg(not(loom))]
 mod split;
+#[cfg(not(loom))]
+mod stream;
+#[allow(unsafe_code)]
+mod sys;
+#[cfg_attr(loom, allow(dead_code))]
+mod turn;
+#[cfg(not(loom))]
 mod uneven;
 
-pub use builder::Builder;
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 pub use ccl_core::bootstrap::{UNIQUE_ID_BYTES, UniqueId, launch};
 pub use ccl_core::communicator::{AbortHandle, Call, Explanation, Operation, Route};
 pub use ccl_core::config::{self, Config};
@@ -44,10 +61,18 @@ pub use ccl_core::simd::{Buffers, Level};
 pub use ccl_core::transport::{Counters, LinkKey};
 pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};
 pub use ccl_core::{algorithms, cost, plan, verify};
-pub use communicator::{Communicator, Description};
-pub use element::{Element, F8E4M3, F8E5M2};
-pub use group::{Batch, run_together};
 pub use half::{bf16, f16};
+pub use sys::{Entered, Turn, Turnstile};
+#[cfg(not(loom))]
+pub use {
+    builder::Builder,
+    communicator::{Communicator, Description},
+    element::{Element, F8E4M3, F8E5M2},
+    group::{Batch, run_together},
+    stream::Stream,
+    sys::spawn_quiet,
+    turn::together,
+};
 
 /// The names of all algorithms.
 pub fn algorithm_names() -> impl Iterator<Item = &'static str> {

@@ -71,7 +71,7 @@ static void misuse(cclComm_t comm) {
     EXPECT(cclAllReduce(buffer, buffer, COUNT, (cclDataType_t)99, cclSum, comm, NULL), cclInvalidArgument);
     EXPECT(cclAllReduce(buffer, buffer, COUNT, cclFloat32, (cclRedOp_t)-1, comm, NULL), cclInvalidArgument);
     EXPECT(cclAllReduce(buffer, buffer, (size_t)-1, cclFloat32, cclSum, comm, NULL), cclInvalidArgument);
-    EXPECT(cclAllReduce(buffer, buffer, COUNT, cclFloat32, cclSum, comm, (cclStream_t)(void *)buffer), cclInvalidUsage);
+    EXPECT(cclAllReduce(buffer, buffer, COUNT, cclFloat32, cclSum, comm, (cclStream_t)(void *)buffer), cclInvalidArgument);
     EXPECT(cclBroadcast(buffer, buffer, COUNT, cclFloat32, N, comm, NULL), cclInvalidArgument);
     EXPECT(cclBroadcast(buffer, buffer, COUNT, cclFloat32, -1, comm, NULL), cclInvalidArgument);
     if (!strstr(cclGetLastError(comm), "root -1")) { fprintf(stderr, "last error: %s\n", cclGetLastError(comm)); exit(1); }

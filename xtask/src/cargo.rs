@@ -34,7 +34,7 @@ pub(crate) fn proofs() -> Outcome {
 
 pub(crate) fn loom() -> Outcome {
     let mut tests_under_loom =
-        command("cargo test --profile fast --package ccl-transport-shm --lib --locked");
+        command("cargo test --profile fast --package ccl-transport-shm --package ccl --lib --locked");
     // Flags of its own would rebuild everything twice in a common folder.
     tests(tests_under_loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom")))
 }

@@ -17,6 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 mod dial;
@@ -164,6 +166,11 @@ impl Bootstrap {
     /// also passes on what others have told, so call it every few milliseconds while waiting for peers.
     pub fn check(&mut self) -> Result<()> {
         self.tree.check()
+    }
+
+    /// What ends this rank's waits here with [`ErrorKind::Aborted`], from any thread, when it is set.
+    pub fn aborted(&self) -> Arc<AtomicBool> {
+        self.tree.aborted()
     }
 
     /// Leaves in order. Dropping a `Bootstrap` instead is death in the eyes of the others.

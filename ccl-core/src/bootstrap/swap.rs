@@ -4,15 +4,13 @@ use super::Bootstrap;
 use super::dial::Dialer;
 use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
+use super::tree::GLANCE;
 use super::wire::{MAX_BLOB, Message};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::transport::Exchange;
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
-
-/// How often deaths in the tree are looked for while nothing arrives.
-const GLANCE: Duration = Duration::from_millis(500);
+use std::time::Instant;
 
 /// [`Exchange`] over a [`Bootstrap`]; what [`Bootstrap::exchange`] gives.
 #[derive(Debug)]

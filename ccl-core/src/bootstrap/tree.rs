@@ -8,6 +8,8 @@ use super::wire::{MAX_PAYLOAD, Message};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Children of a rank: 256 ranks are four levels, and no rank holds more than five connections.
@@ -15,6 +17,9 @@ const ARITY: u32 = 4;
 
 /// How much longer than its deadline a rank waits for its parent's word on who is absent.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How often a rank that waits looks whether somebody aborted, and for deaths.
+pub(super) const GLANCE: Duration = Duration::from_millis(50);
 
 /// The parent of `rank`; rank 0 has none.
 pub(super) fn parent(rank: Rank) -> Option<Rank> {
@@ -47,6 +52,8 @@ pub(super) struct Tree {
     failed: Option<String>,
     /// Number of the next all-gather.
     sequence: u64,
+    /// Set by another thread to end this one's waits.
+    aborted: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -70,15 +77,23 @@ impl Tree {
             lost: None,
             failed: None,
             sequence: 0,
+            aborted: Arc::default(),
         }
+    }
+
+    pub(super) fn aborted(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.aborted)
     }
 
     pub(super) fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.neighbours.iter_mut().map(|n| &mut n.connection)
     }
 
-    /// Takes in what has come, without waiting; an error where somebody is dead.
+    /// Takes in what has come, without waiting; an error where somebody is dead, or has aborted this rank.
     pub(super) fn check(&mut self) -> Result<()> {
+        if self.aborted.load(Ordering::Relaxed) {
+            return Err(ErrorKind::Aborted.into());
+        }
         let most = 2 * self.ranks as usize + 16;
         let mut news = Vec::new();
         for neighbour in &mut self.neighbours {
@@ -164,7 +179,7 @@ impl Tree {
             }
             lost?;
             self.still_needed(&round)?;
-            wait(&[], self.connections(), deadline + patience)?;
+            wait(&[], self.connections(), (deadline + patience).min(now + GLANCE))?;
         }
     }
 

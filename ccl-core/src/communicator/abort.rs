@@ -13,6 +13,13 @@ pub struct AbortHandle {
     aborted: Arc<AtomicBool>,
 }
 
+impl From<Arc<AtomicBool>> for AbortHandle {
+    /// Aborts by setting this, which others look at too.
+    fn from(aborted: Arc<AtomicBool>) -> AbortHandle {
+        AbortHandle { aborted }
+    }
+}
+
 impl AbortHandle {
     /// Ends the call that runs, and all later ones.
     pub fn abort(&self) {

@@ -109,6 +109,7 @@ impl Communicator {
         let mut model = Model::shared_memory(cores, ranks);
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
+        let abort = bootstrap.as_ref().map_or_else(AbortHandle::default, |b| b.aborted().into());
         tracing::info!(rank, ranks, local, cores, "communicator ready");
         Ok(Communicator {
             rank,
@@ -121,7 +122,7 @@ impl Communicator {
             oversubscribed: local > cores,
             plans: Plans::default(),
             transfers: Transfers::default(),
-            abort: AbortHandle::default(),
+            abort,
             algorithm: None,
             sequence: 0,
             broken: None,
@@ -147,6 +148,11 @@ impl Communicator {
     /// The configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Changes how long a call may wait for its peers without anything moving.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.config.timeout = timeout;
     }
 
     /// Why no more calls are taken, if so.
@@ -339,11 +345,12 @@ impl Communicator {
 }
 
 /// Leaves in order, so that nobody takes the end of this rank's connections for its death. A communicator
-/// that is broken, or dropped by a panic, ends like a death instead: its peers must learn of it.
+/// that is broken or aborted, or dropped by a panic, ends like a death instead: its peers must learn of it.
 impl Drop for Communicator {
     fn drop(&mut self) {
         if let Some(bootstrap) = self.bootstrap.take()
             && self.broken.is_none()
+            && !self.abort.is_aborted()
             && !std::thread::panicking()
         {
             bootstrap.close();

@@ -1,0 +1,137 @@
+//! Buffers and numbers as C gives them, checked.
+
+use ccl::{Blocks, Buffers, Call, Collective, DataType, Error, Result};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+/// A rank that C gives as an `int`.
+#[inline]
+pub(crate) fn rank(name: &str, value: c_int) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Error::invalid(format!("{name} {value}"), "give a rank"))
+}
+
+/// What the communicator checks when it makes the call, for calls that are made later.
+pub(crate) fn check_root(root: u32, size: u32) -> Result<()> {
+    if root < size {
+        return Ok(());
+    }
+    let what = format!("root {root} in a communicator of {size}");
+    Err(Error::invalid(what, format!("give a rank from 0 to {}", size - 1)))
+}
+
+/// The buffers of a collective whose blocks are of one length.
+///
+/// # Safety
+/// `send` and `recv` are NULL, or as long as the call says for as long as the buffers are used.
+#[inline]
+pub(crate) unsafe fn even<'a>(
+    rank: u32,
+    size: u32,
+    call: &Call,
+    send: *const c_void,
+    recv: *mut c_void,
+) -> Result<Buffers<'a>> {
+    let bytes = |blocks: u32| block_bytes(call.count, call.dtype, blocks);
+    let reads = bytes(call.collective.input_blocks(size, rank, call.root))?;
+    let writes = bytes(call.collective.output_blocks(size, rank, call.root))?;
+    check_null(call.collective, rank, (send, reads), (recv, writes))?;
+    let own = rank as usize * bytes(1)?;
+    let in_place = reads > 0
+        && writes > 0
+        && match call.collective {
+            Collective::AllGather | Collective::Gather => send as usize == (recv as usize).wrapping_add(own),
+            Collective::ReduceScatter | Collective::Scatter => {
+                recv as usize == (send as usize).wrapping_add(own)
+            }
+            _ => std::ptr::eq(send, recv),
+        };
+    let apart = (send as usize).saturating_add(reads) <= recv as usize
+        || (recv as usize).saturating_add(writes) <= send as usize;
+    if reads > 0 && writes > 0 && !in_place && !apart {
+        return Err(overlap(call.collective, rank, send, recv));
+    }
+    // SAFETY: not NULL where used, as long as the count says by the caller's promise, apart or in place.
+    Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
+}
+
+/// The buffers of a collective whose blocks differ in length; `in_place` are the blocks of each that are one and the same
+/// block if the buffers lie in place.
+///
+/// # Safety
+/// `send` and `recv` are NULL, or have the blocks for as long as the buffers are used.
+pub(crate) unsafe fn uneven<'a>(
+    rank: u32,
+    collective: Collective,
+    dtype: DataType,
+    blocks: &Blocks,
+    (send, recv): (*const c_void, *mut c_void),
+    in_place: impl FnOnce(&Blocks) -> Option<(usize, usize)>,
+) -> Result<Buffers<'a>> {
+    let end = |blocks: &[Range<usize>]| {
+        let used = blocks.iter().filter(|block| !block.is_empty());
+        block_bytes(used.map(|block| block.end).max().unwrap_or(0), dtype, 1)
+    };
+    let (reads, writes) = (end(&blocks.input)?, end(&blocks.output)?);
+    check_null(collective, rank, (send, reads), (recv, writes))?;
+    let addresses = |base: usize, blocks: &[Range<usize>]| {
+        let at = |elements: usize| base + elements * dtype.size();
+        let used = blocks.iter().filter(|block| !block.is_empty());
+        let mut addresses: Vec<_> = used.map(|block| at(block.start)..at(block.end)).collect();
+        addresses.sort_unstable_by_key(|block| block.start);
+        addresses
+    };
+    let (from, into) = (addresses(send as usize, &blocks.input), addresses(recv as usize, &blocks.output));
+    if into.windows(2).any(|pair| pair[0].end > pair[1].start) {
+        let what = format!("blocks of recvbuff overlap in {collective} on rank {rank}");
+        return Err(Error::invalid(what, "give each block a place of its own"));
+    }
+    let at = |base: usize, blocks: &[Range<usize>], block: usize| base + blocks[block].start * dtype.size();
+    // A rank whose own block is empty must see it as the others do, whose choice depends on it.
+    let in_place = !send.is_null()
+        && !recv.is_null()
+        && in_place(blocks).is_some_and(|(input, output)| {
+            at(send as usize, &blocks.input, input) == at(recv as usize, &blocks.output, output)
+        });
+    // The last block that begins before a block's end is the only one that can reach into it.
+    let meets = |block: &Range<usize>| {
+        let before = into.partition_point(|other| other.start < block.end);
+        before > 0 && into[before - 1].end > block.start
+    };
+    if !in_place && from.iter().any(meets) {
+        return Err(overlap(collective, rank, send, recv));
+    }
+    // SAFETY: not NULL where used, with the blocks by the caller's promise, apart or in place.
+    Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
+}
+
+#[inline]
+fn check_null(
+    collective: Collective,
+    rank: u32,
+    (send, reads): (*const c_void, usize),
+    (recv, writes): (*mut c_void, usize),
+) -> Result<()> {
+    if (send.is_null() && reads > 0) || (recv.is_null() && writes > 0) {
+        let which = if recv.is_null() && writes > 0 { "recvbuff" } else { "sendbuff" };
+        let what = format!("{which} is NULL in {collective} on rank {rank}");
+        return Err(Error::invalid(what, "this rank needs it: give host memory"));
+    }
+    Ok(())
+}
+
+#[cold]
+fn overlap(collective: Collective, rank: u32, send: *const c_void, recv: *mut c_void) -> Error {
+    Error::invalid(
+        format!("sendbuff {send:p} and recvbuff {recv:p} overlap in {collective} on rank {rank}"),
+        "let them be apart, or exactly as the in-place form of the collective wants them",
+    )
+}
+
+/// The length of some blocks.
+#[inline]
+pub(crate) fn block_bytes(count: usize, dtype: DataType, blocks: u32) -> Result<usize> {
+    let bytes = count.checked_mul(dtype.size()).and_then(|b| b.checked_mul(blocks as usize));
+    bytes.filter(|b| *b <= isize::MAX as usize).ok_or_else(|| {
+        Error::invalid(format!("{count} elements of type {dtype} in {blocks} blocks"), "less than 2^63 bytes")
+    })
+}

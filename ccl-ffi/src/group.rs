@@ -1,0 +1,149 @@
+//! Groups: calls that one thread makes together.
+
+use crate::comm::cclComm_t;
+use crate::launch::{self, Issued};
+use crate::result::{cclResult_t, cclResult_t::cclSuccess, guard};
+use ccl::{Error, Result};
+use std::cell::{Cell, RefCell};
+
+thread_local! {
+    /// How many `cclGroupStart`s of this thread are open.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+/// What was called since the outermost `cclGroupStart`.
+#[derive(Default)]
+struct Group {
+    calls: Vec<Issued>,
+    set_ups: Vec<SetUp>,
+    error: Option<Error>,
+}
+
+/// The making of a communicator, which waits for other ranks.
+struct SetUp {
+    /// Set-ups that need the same communicator are made one after another.
+    of: Option<usize>,
+    into: Target,
+    make: Box<dyn FnOnce() -> Result<usize> + Send>,
+}
+
+/// Where a handle goes.
+struct Target(*mut cclComm_t);
+
+// SAFETY: an address, valid until the end of the group by the contract of the functions that make communicators, and
+// written by one thread.
+unsafe impl Send for Target {}
+
+/// Whether this thread is in a group.
+#[inline]
+pub(crate) fn is_open() -> bool {
+    DEPTH.get() > 0
+}
+
+/// In a group, keeps an error of one of its calls for the end.
+pub(crate) fn note(error: &Error) {
+    if is_open() {
+        GROUP.with_borrow_mut(|group| _ = group.error.get_or_insert_with(|| error.clone()));
+    }
+}
+
+/// Makes a call, or keeps it for the end of the group.
+pub(crate) fn submit(call: Issued) -> Result<()> {
+    if is_open() {
+        GROUP.with_borrow_mut(|group| group.calls.push(call));
+        return Ok(());
+    }
+    launch::launch(vec![call])
+}
+
+/// Makes a communicator and writes its handle, now or at the end of the group.
+///
+/// # Safety
+/// `into` is writable, in a group until its end.
+pub(crate) unsafe fn set_up(
+    into: *mut cclComm_t,
+    of: Option<cclComm_t>,
+    make: impl FnOnce() -> Result<cclComm_t> + Send + 'static,
+) -> Result<cclResult_t> {
+    let set_up = SetUp {
+        of: of.map(|comm| comm as usize),
+        into: Target(into),
+        make: Box::new(|| make().map(|comm| comm as usize)),
+    };
+    if is_open() {
+        GROUP.with_borrow_mut(|group| group.set_ups.push(set_up));
+    } else {
+        set_up.run()?;
+    }
+    Ok(cclSuccess)
+}
+
+impl SetUp {
+    fn run(self) -> Result<()> {
+        let comm = (self.make)()?;
+        let Target(into) = self.into;
+        // SAFETY: writable until the end of the group, by the contract of `set_up`.
+        unsafe { into.write(comm as cclComm_t) };
+        Ok(())
+    }
+}
+
+/// Begins a group: the calls of this thread until `cclGroupEnd` are made together then, so that their order among
+/// different peers and communicators does not matter. Groups can be nested; the outermost counts.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGroupStart() -> cclResult_t {
+    DEPTH.set(DEPTH.get() + 1);
+    cclSuccess
+}
+
+/// Ends a group and makes its calls. First those that make communicators, all at once; then, on each communicator, the
+/// collectives one after another and the sends and receives beside them. Returns when the calls without a stream are over.
+///
+/// If one of the calls was refused, none is made, and this returns the first refusal again.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGroupEnd() -> cclResult_t {
+    guard(|| {
+        let depth = DEPTH.get().checked_sub(1).ok_or_else(|| {
+            Error::unsupported(
+                "a cclGroupEnd without its cclGroupStart",
+                "begin the group on the same thread",
+            )
+        })?;
+        DEPTH.set(depth);
+        if depth > 0 {
+            return Ok(());
+        }
+        let Group { calls, set_ups, error } = GROUP.take();
+        if let Some(error) = error {
+            return Err(error);
+        }
+        run_set_ups(set_ups)?;
+        if calls.is_empty() { Ok(()) } else { launch::launch(calls) }
+    })
+}
+
+/// A thread for each, since they may wait for each other; the first error.
+fn run_set_ups(set_ups: Vec<SetUp>) -> Result<()> {
+    let mut lines: Vec<Vec<SetUp>> = Vec::new();
+    for set_up in set_ups {
+        let of = set_up.of;
+        match lines.iter_mut().find(|line| of.is_some() && line[0].of == of) {
+            Some(line) => line.push(set_up),
+            None => lines.push(vec![set_up]),
+        }
+    }
+    let run_line = |line: Vec<SetUp>| line.into_iter().try_for_each(SetUp::run);
+    if lines.len() <= 1 {
+        return lines.into_iter().try_for_each(run_line);
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = lines.into_iter().map(|line| scope.spawn(move || run_line(line))).collect();
+        let results = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        // All must have ended before the first error is reported.
+        results.collect::<Vec<_>>().into_iter().collect()
+    })
+}

@@ -1,0 +1,148 @@
+//! Making communicators.
+
+use crate::comm::{self, Face, cclComm_t, store};
+use crate::config::{Settings, cclConfig_t};
+use crate::group;
+use crate::result::{cclResult_t, guard_code};
+use crate::unique_id::cclUniqueId;
+use ccl::{Builder, Communicator, Config, Error, Result, spawn_quiet};
+use std::ffi::c_int;
+use std::sync::{Arc, Once};
+
+/// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
+/// absent. In a group, `cclGroupEnd` joins, and writes `comm`.
+///
+/// # Safety
+/// `comm` is NULL or writable, in a group until its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitRank(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    commId: cclUniqueId,
+    rank: c_int,
+) -> cclResult_t {
+    // SAFETY: the function's contract.
+    unsafe { cclCommInitRankConfig(comm, nranks, commId, rank, std::ptr::null()) }
+}
+
+/// `cclCommInitRank` with settings; NULL for none. With `blocking = 0` it returns `cclInProgress` at once, with a
+/// communicator of which nothing but `cclCommGetAsyncError`, `cclGetLastError` and `cclCommAbort` can be used until
+/// the first of them gives something else than `cclInProgress`.
+///
+/// # Safety
+/// `comm` is NULL or writable, in a group until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitRankConfig(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    commId: cclUniqueId,
+    rank: c_int,
+    config: *const cclConfig_t,
+) -> cclResult_t {
+    guard_code(|| {
+        // SAFETY: the function's contract.
+        unsafe { store(comm, std::ptr::null_mut(), "comm")? };
+        if nranks < 1 || rank < 0 || rank >= nranks {
+            let what = format!("rank {rank} of {nranks}");
+            return Err(Error::invalid(what, "give at least one rank, and ranks from 0 to nranks - 1"));
+        }
+        // SAFETY: the function's contract.
+        let settings = unsafe { Settings::parse(config)? };
+        let builder =
+            Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(commId.parse()?);
+        let builder = settings.apply(builder.config(environment()?));
+        if settings.non_blocking {
+            let joining = join_behind(builder, Face::new(rank as u32, nranks as u32, settings.name))?;
+            // SAFETY: not NULL, and writable by the function's contract.
+            unsafe { comm.write(joining) };
+            return Ok(cclResult_t::cclInProgress);
+        }
+        // SAFETY: the function's contract, which `set_up` keeps to.
+        unsafe { group::set_up(comm, None, move || comm::insert_ready(builder.build()?, settings.name)) }
+    })
+}
+
+/// Joins in a thread of its own.
+fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
+    let comm = comm::insert(Arc::clone(&face))?;
+    let handle = comm as usize;
+    let joining = spawn_quiet("ccl-init", move || match builder.build() {
+        Err(error) => face.note(&error),
+        // Destroyed while it joined: its peers must not wait for it.
+        Ok(communicator) => {
+            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, communicator) {
+                unwanted.abort_handle().abort();
+            }
+        }
+    });
+    match joining {
+        Ok(_) => Ok(comm),
+        Err(cause) => {
+            let _ = crate::ending::remove(comm);
+            Err(Error::system("starting a thread that joins", cause, "raise the limit of threads"))
+        }
+    }
+}
+
+/// Makes a communicator of `ndev` ranks of this process, one for each thread that will drive one; `comms[i]` becomes rank
+/// i. One thread can drive several, with groups.
+///
+/// # Safety
+/// `comms` is NULL or has room for `ndev` handles. `devlist` is NULL, or has the numbers 0 to `ndev - 1` in order,
+/// since the devices of host memory are numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitAll(
+    comms: *mut cclComm_t,
+    ndev: c_int,
+    devlist: *const c_int,
+) -> cclResult_t {
+    guard_code(|| {
+        let Some(size) = u32::try_from(ndev).ok().filter(|size| *size > 0) else {
+            return Err(Error::invalid(format!("ndev = {ndev}"), "make at least one rank"));
+        };
+        if comms.is_null() {
+            return Err(Error::invalid("comms is NULL", "give an array of ndev cclComm_t"));
+        }
+        for place in 0..size as usize {
+            // SAFETY: the function's contract.
+            let device = (!devlist.is_null()).then(|| unsafe { devlist.add(place).read() });
+            if let Some(device) = device.filter(|device| *device != place as c_int) {
+                let what = format!("devlist[{place}] = {device}");
+                return Err(Error::invalid(what, "buffers are host memory: give NULL, or 0 to ndev - 1"));
+            }
+        }
+        environment()?;
+        let mut made = Vec::new();
+        for communicator in Communicator::local(size)? {
+            match comm::insert_ready(communicator, String::new()) {
+                Ok(comm) => made.push(comm),
+                Err(error) => {
+                    made.into_iter().for_each(|comm| drop(crate::ending::remove(comm)));
+                    return Err(error);
+                }
+            }
+        }
+        for (place, comm) in made.into_iter().enumerate() {
+            // SAFETY: not NULL, with room for all by the function's contract.
+            unsafe { comms.add(place).write(comm) };
+        }
+        Ok(cclResult_t::cclSuccess)
+    })
+}
+
+/// The environment's settings. The first time, the log starts.
+pub(crate) fn environment() -> Result<Config> {
+    let config = Config::from_env()?;
+    start_logging(&config);
+    Ok(config)
+}
+
+/// Sends the log to standard error, if `RDMACCL_DEBUG` asks for one and the program has no subscriber.
+fn start_logging(config: &Config) {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let filter = tracing_subscriber::EnvFilter::try_new(&config.debug).unwrap_or_default();
+        // An error says that the program has a subscriber of its own, which is then in charge.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    });
+}

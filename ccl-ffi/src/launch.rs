@@ -1,0 +1,113 @@
+//! Making calls that were issued: one on a stream, or those of a group.
+
+use crate::comm::{self, Comm, Content, Face, cclComm_t};
+use crate::group;
+use crate::handles::Slot;
+use crate::meeting::Meeting;
+use crate::stream::{self, cclStream_t};
+use ccl::{Batch, Entered, Operation, Result, Stream, Turn, run_together};
+use std::sync::Arc;
+
+/// A call whose arguments were checked, and which has no turn yet.
+pub(crate) struct Issued {
+    comm: usize,
+    face: Arc<Face>,
+    /// `None`: whoever issued it waits for its end.
+    stream: Option<Arc<Stream>>,
+    operation: Operation<'static>,
+}
+
+/// Issues a call on a stream or in a group. `operation` checks its arguments, without waiting for anything.
+pub(crate) fn issue(
+    comm: cclComm_t,
+    stream: cclStream_t,
+    operation: impl FnOnce(&Face) -> Result<Operation<'static>>,
+) -> Result<()> {
+    let face = comm::face(comm)?;
+    face.usable()?;
+    let stream = stream::find(stream)?;
+    let operation = operation(&face)?;
+    group::submit(Issued { comm: comm as usize, face, stream, operation })
+}
+
+/// The calls of a launch on one communicator, with their turn.
+struct Part {
+    comm: usize,
+    slot: &'static Slot<Comm>,
+    face: Arc<Face>,
+    turn: Turn<'static, Content>,
+    operations: Vec<Operation<'static>>,
+}
+
+/// Makes calls together: on this thread if one of them is without a stream, otherwise on the first stream's. The other
+/// streams wait there until it is done, as their order asks.
+pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
+    let order = ccl::together();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut streams: Vec<Arc<Stream>> = Vec::new();
+    let mut caller_waits = false;
+    for Issued { comm, face, stream, operation } in calls {
+        match parts.iter_mut().find(|part| part.comm == comm) {
+            Some(part) => part.operations.push(operation),
+            None => {
+                let (slot, turn) = comm::turn(comm as cclComm_t)?;
+                parts.push(Part { comm, slot, face, turn, operations: vec![operation] });
+            }
+        }
+        match stream {
+            None => caller_waits = true,
+            Some(stream) if streams.iter().any(|known| Arc::ptr_eq(known, &stream)) => {}
+            Some(stream) => streams.push(stream),
+        }
+    }
+    let mut streams = streams.into_iter();
+    let leader = if caller_waits { None } else { streams.next() };
+    let meeting = Meeting::new();
+    for stream in streams {
+        let guest = meeting.invite();
+        stream.submit(move || guest.attend());
+    }
+    let is_asynchronous = leader.is_some();
+    let work = move || meeting.lead(|| run(parts, is_asynchronous));
+    match leader {
+        Some(stream) => {
+            stream.submit(work);
+            Ok(())
+        }
+        None => {
+            drop(order);
+            work()
+        }
+    }
+}
+
+fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
+    type InUse = (Entered<'static, Content>, Arc<Face>);
+    // The order in which turns are waited for does not matter: they were taken together.
+    let (mut entered, operations): (Vec<InUse>, Vec<_>) =
+        parts.into_iter().map(|part| ((part.turn.enter(), part.face), (part.slot, part.operations))).unzip();
+    let result = make(&mut entered, operations);
+    if let Err(error) = &result {
+        for (content, face) in &entered {
+            let is_broken = matches!(&**content, Content::Ready(c) if c.broken().is_some());
+            if is_asynchronous || is_broken {
+                face.note(error);
+            }
+        }
+    }
+    result
+}
+
+fn make(
+    entered: &mut [(Entered<'static, Content>, Arc<Face>)],
+    operations: Vec<(&'static Slot<Comm>, Vec<Operation<'static>>)>,
+) -> Result<()> {
+    let mut batches: Vec<Batch<'_, 'static>> = Vec::new();
+    for ((content, _), (slot, operations)) in entered.iter_mut().zip(operations) {
+        let Content::Ready(communicator) = &mut **content else { return Err(comm::unusable(slot)) };
+        let mut batch = communicator.batch();
+        operations.into_iter().for_each(|operation| batch.push(operation));
+        batches.push(batch);
+    }
+    run_together(batches)
+}

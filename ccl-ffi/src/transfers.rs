@@ -1,0 +1,102 @@
+//! Sends and receives.
+
+use crate::buffers;
+use crate::comm::{self, cclComm_t};
+use crate::data_type::DataTypeArg;
+use crate::group;
+use crate::launch;
+use crate::result::{cclResult_t, guard_call};
+use crate::stream::cclStream_t;
+use ccl::{Buffers, Error, Operation, Result};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+/// A transfer's end, as it comes from C. One of the buffers is not used.
+struct Arguments {
+    send: *const c_void,
+    recv: *mut c_void,
+    is_send: bool,
+    count: usize,
+    dtype: DataTypeArg,
+    peer: c_int,
+}
+
+impl Arguments {
+    /// # Safety
+    /// The buffer that is used is NULL, or as long as the count says until the call is over.
+    unsafe fn operation<'a>(&self, rank: u32, size: u32) -> Result<Operation<'a>> {
+        let Arguments { send, recv, is_send, count, .. } = *self;
+        let (dtype, peer) = (self.dtype.parse()?, buffers::rank("peer", self.peer)?);
+        if peer >= size {
+            let what = format!("peer {peer} in a communicator of {size}");
+            return Err(Error::invalid(what, format!("give a rank from 0 to {}", size - 1)));
+        }
+        let bytes = buffers::block_bytes(count, dtype, 1)?;
+        if bytes > 0 && (if is_send { send.is_null() } else { recv.is_null() }) {
+            let what = format!("the buffer of a transfer with rank {peer} is NULL on rank {rank}");
+            return Err(Error::invalid(what, "give host memory"));
+        }
+        let (reads, writes) = if is_send { (bytes, 0) } else { (0, bytes) };
+        // SAFETY: the caller's promise, and not NULL where used.
+        let buffers = unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, false) };
+        let make = if is_send { Operation::send } else { Operation::receive };
+        Ok(make(peer, dtype, count, buffers))
+    }
+
+    /// # Safety
+    /// As [`operation`](Arguments::operation).
+    unsafe fn run(&self, comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
+        guard_call(|| {
+            if stream.is_null() && !group::is_open() {
+                return comm::with(comm, |communicator| {
+                    // SAFETY: the caller's promise.
+                    let operation = unsafe { self.operation(communicator.rank(), communicator.size())? };
+                    let mut batch = communicator.batch();
+                    batch.push(operation);
+                    batch.run()
+                });
+            }
+            // SAFETY: the caller's promise.
+            launch::issue(comm, stream, |face| unsafe { self.operation(face.rank, face.size) })
+        })
+    }
+}
+
+/// Sends `count` elements to rank `peer`, which must receive as many of the same type. Ranks that send to each other do
+/// it in a group, or they may wait for each other for ever.
+///
+/// # Safety
+/// The buffer is as long as the count says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclSend(
+    sendbuff: *const c_void,
+    count: usize,
+    datatype: DataTypeArg,
+    peer: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let arguments =
+        Arguments { send: sendbuff, recv: null_mut(), is_send: true, count, dtype: datatype, peer };
+    // SAFETY: the function's contract.
+    unsafe { arguments.run(comm, stream) }
+}
+
+/// Receives `count` elements from rank `peer`, which must send as many of the same type.
+///
+/// # Safety
+/// The buffer is as long as the count says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclRecv(
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeArg,
+    peer: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let arguments =
+        Arguments { send: null_mut(), recv: recvbuff, is_send: false, count, dtype: datatype, peer };
+    // SAFETY: the function's contract.
+    unsafe { arguments.run(comm, stream) }
+}
