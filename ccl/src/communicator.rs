@@ -2,7 +2,7 @@
 
 use crate::{
     AbortHandle, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp,
-    Route, UniqueId,
+    Route, SharedMemory, UniqueId,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
@@ -205,6 +205,12 @@ impl Communicator {
             memory_bytes: self.core.memory(),
             calls: self.core.sequence(),
         }
+    }
+
+    /// Tells the peers that are connected now of this memory, so that the first call on it need not. Nothing else
+    /// depends on it.
+    pub fn expose(&mut self, memory: &SharedMemory) -> Result<()> {
+        self.core.expose(memory.piece()).map(drop)
     }
 
     /// Ends this communicator's calls, from another thread; see [`AbortHandle`].

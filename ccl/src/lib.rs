@@ -66,6 +66,7 @@ pub use sys::{Entered, Turn, Turnstile};
 #[cfg(not(loom))]
 pub use {
     builder::Builder,
+    ccl_transport_shm::SharedMemory,
     communicator::{Communicator, Description},
     element::{Element, F8E4M3, F8E5M2},
     group::{Batch, run_together},

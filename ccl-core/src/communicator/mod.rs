@@ -26,7 +26,7 @@ use crate::cost::Model;
 use crate::engine::{self, Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Rank};
-use crate::simd::{Buffers, Level};
+use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
@@ -199,6 +199,12 @@ impl Communicator {
         self.routes.counters()
     }
 
+    /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
+    /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
+    pub fn expose(&mut self, memory: Piece) -> Result<bool> {
+        self.routes.expose(memory)
+    }
+
     /// Makes a call and returns when this rank's part of it is done.
     ///
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
@@ -323,6 +329,7 @@ impl Communicator {
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.routes.withdraw();
         self.broken.get_or_insert(cause);
     }
 
