@@ -7,8 +7,24 @@
 #ifndef RDMACCL_CCL_H
 #define RDMACCL_CCL_H
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// What every `cclConfig_t` holds after its size.
+#define CCL_CONFIG_MAGIC 1667460163
+
+// The colour of a rank that takes no part in what `cclCommSplit` makes.
+#define CCL_SPLIT_NOCOLOR -1
+
+// The first number of the header's version.
+#define CCL_MAJOR 0
+
+// The second.
+#define CCL_MINOR 1
+
+// The third.
+#define CCL_PATCH 0
 
 // What a call came to. The numbers are NCCL's.
 typedef enum {
@@ -84,16 +100,27 @@ typedef enum {
     cclNumOps = 8,
 } cclRedOp_t;
 
+// Where the scalar of `cclRedOpCreatePreMulSum` is.
+typedef enum {
+    // In device memory: not supported.
+    cclScalarDevice = 0,
+    // In host memory, and read before the function returns.
+    cclScalarHostImmediate = 1,
+} cclScalarResidence_t;
+
 // Never defined: a handle is a number, dressed as a pointer that is not followed.
 typedef struct cclComm cclComm;
 
-// Never defined: nothing is behind it yet.
+// Never defined: a handle is a number, dressed as a pointer that is not followed.
 typedef struct cclStream cclStream;
 
 // A communicator. NULL is none.
 typedef cclComm *cclComm_t;
 
-// What a call is ordered on. NULL: the call returns when the result is there; this version takes no other.
+// What a call is ordered on. NULL: the call returns when the result is there. A stream from `cclHostStreamCreate`:
+// the call returns at once, and is made when the calls before it on that stream, and on that communicator, are over. Its
+// buffers belong to the call until the stream has passed it. An error then comes out of the stream, and of
+// `cclCommGetAsyncError`.
 typedef cclStream *cclStream_t;
 
 // What rank 0 creates and all ranks are given: where to meet, and a secret.
@@ -101,6 +128,52 @@ typedef struct {
     // Opaque; copy it as a whole.
     char internal[128];
 } cclUniqueId;
+
+// How to make a communicator. Begin with `cclConfig_t config = CCL_CONFIG_INITIALIZER;` and set the fields that you
+// want; a field that is not set is taken from the environment, or by default. A program that was compiled with an older or
+// a newer header works: the library looks at the fields that both know.
+typedef struct {
+    // Set by the initialiser.
+    size_t size;
+    // Set by the initialiser.
+    unsigned int magic;
+    // Set by the initialiser: the version of the header.
+    unsigned int version;
+    // 0: `cclCommInitRankConfig` returns `cclInProgress` at once, and `cclCommGetAsyncError` tells when all
+    // ranks have joined. 1 (default): it returns when they have.
+    int blocking;
+    // Milliseconds that a call may wait for its peers without anything moving.
+    int timeoutMs;
+    // Milliseconds to wait for all ranks to join.
+    int initTimeoutMs;
+    // 0 or 1, as in NCCL. Communicators made by `cclCommSplit` have memory of their own in any case.
+    int splitShare;
+    // A name for logs and `cclCommDescribe`. Read before the function returns.
+    const char *commName;
+    // The algorithm for every collective that it can do, the same on all ranks; NULL: what is fastest.
+    const char *algorithm;
+} cclConfig_t;
+
+// Properties of a communicator. Begin with `cclCommProperties_t properties = CCL_COMM_PROPERTIES_INITIALIZER;`: the
+// library fills in the fields that the program's header and it both know.
+typedef struct {
+    // Set by the initialiser.
+    size_t size;
+    // This rank.
+    int rank;
+    // How many ranks there are.
+    int nRanks;
+    // How many of them are on this host, this one included.
+    int hostRanks;
+    // How many peers no transport reaches.
+    int unreachablePeers;
+    // Bytes of memory that this rank's links take.
+    uint64_t memoryBytes;
+    // Collectives that were made.
+    uint64_t calls;
+    // The names of the transports to its peers, with commas between them.
+    char transports[64];
+} cclCommProperties_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -196,24 +269,6 @@ cclResult_t cclScatter(const void *sendbuff,
 // Returns when all ranks have called it (not in NCCL).
 cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
 
-// The version of the library: major * 10000 + minor * 100 + patch.
-//
-// `version` is NULL or writable.
-cclResult_t cclGetVersion(int *version);
-
-// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
-// absent.
-//
-// `comm` is NULL or writable.
-cclResult_t cclCommInitRank(cclComm_t *comm,
-                            int nranks,
-                            cclUniqueId commId,
-                            int rank);
-
-// Leaves in order and frees the communicator. All ranks must do it; a process that just ends is dead
-// in the eyes of the others.
-cclResult_t cclCommDestroy(cclComm_t comm);
-
 // How many ranks the communicator has.
 //
 // `count` is NULL or writable.
@@ -223,6 +278,68 @@ cclResult_t cclCommCount(cclComm_t comm, int *count);
 //
 // `rank` is NULL or writable.
 cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
+
+// The device of the communicator's buffers: -1, host memory.
+//
+// `device` is NULL or writable.
+cclResult_t cclCommDevice(cclComm_t comm, int *device);
+
+// Waits for all calls that were issued, and takes no more. What is left to do is `cclCommDestroy`.
+cclResult_t cclCommFinalize(cclComm_t comm);
+
+// Waits for all calls that were issued, leaves in order and frees the communicator. All ranks must do it; a process
+// that just ends is dead in the eyes of the others.
+cclResult_t cclCommDestroy(cclComm_t comm);
+
+// Ends the communicator at once, from any thread, also while others are in calls on it, which return with an error;
+// then frees it. Its peers' calls end with an error too. It waits for no peer. Aborting again does no harm.
+cclResult_t cclCommAbort(cclComm_t comm);
+
+// How the communicator is, without waiting: `cclInProgress` while it joins; the first error of a call on a stream, or
+// that broke it; otherwise `cclSuccess`.
+//
+// `asyncError` is NULL or writable.
+cclResult_t cclCommGetAsyncError(cclComm_t comm,
+                                 cclResult_t *asyncError);
+
+// Begins a group: the calls of this thread until `cclGroupEnd` are made together then, so that their order among
+// different peers and communicators does not matter. Groups can be nested; the outermost counts.
+cclResult_t cclGroupStart(void);
+
+// Ends a group and makes its calls. First those that make communicators, all at once; then, on each communicator, the
+// collectives one after another and the sends and receives beside them. Returns when the calls without a stream are over.
+//
+// If one of the calls was refused, none is made, and this returns the first refusal again.
+cclResult_t cclGroupEnd(void);
+
+// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
+// absent. In a group, `cclGroupEnd` joins, and writes `comm`.
+//
+// `comm` is NULL or writable, in a group until its end.
+cclResult_t cclCommInitRank(cclComm_t *comm,
+                            int nranks,
+                            cclUniqueId commId,
+                            int rank);
+
+// `cclCommInitRank` with settings; NULL for none. With `blocking = 0` it returns `cclInProgress` at once, with a
+// communicator of which nothing but `cclCommGetAsyncError`, `cclGetLastError` and `cclCommAbort` can be used until
+// the first of them gives something else than `cclInProgress`.
+//
+// `comm` is NULL or writable, in a group until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
+cclResult_t cclCommInitRankConfig(cclComm_t *comm,
+                                  int nranks,
+                                  cclUniqueId commId,
+                                  int rank,
+                                  const cclConfig_t *config);
+
+// Makes a communicator of `ndev` ranks of this process, one for each thread that will drive one; `comms[i]` becomes rank
+// i. One thread can drive several, with groups.
+//
+// `comms` is NULL or has room for `ndev` handles. `devlist` is NULL, or has the numbers 0 to `ndev - 1` in order,
+// since the devices of host memory are numbers only.
+cclResult_t cclCommInitAll(cclComm_t *comms,
+                           int ndev,
+                           const int *devlist);
 
 // Allocates zeroed host memory that is good for collectives: aligned to 2 MiB and backed by huge pages
 // where the system has them. Free it with `cclMemFree`.
@@ -236,18 +353,167 @@ cclResult_t cclMemAlloc(void **ptr,
 // Nobody uses the memory any more.
 cclResult_t cclMemFree(void *ptr);
 
+// The fields' values; waits for the calls that were issued before.
+//
+// `properties` is NULL, or points to as many bytes as its first field says.
+cclResult_t cclCommGetProperties(cclComm_t comm, cclCommProperties_t *properties);
+
+// A description of the communicator in JSON, for people and logs: each peer's transport and why it was chosen, the
+// memory that is used. NULL: an error, which `cclGetLastError(NULL)` has. Waits for the calls that were issued before. The
+// text lives until the next call of this function on the same thread.
+const char *cclCommDescribe(cclComm_t comm);
+
+// Makes an operator of this communicator: the sum, where each rank's contribution is first multiplied by the rank's own
+// `scalar`, one element of `datatype`. It is for calls with that type. Free it with `cclRedOpDestroy`.
+//
+// `op` is NULL or writable; `scalar` is NULL or one element of the type.
+cclResult_t cclRedOpCreatePreMulSum(cclRedOp_t *op,
+                                    void *scalar,
+                                    cclDataType_t datatype,
+                                    cclScalarResidence_t residence,
+                                    cclComm_t comm);
+
+// Frees an operator that `cclRedOpCreatePreMulSum` has made. Calls that were issued with it are not touched.
+cclResult_t cclRedOpDestroy(cclRedOp_t op,
+                            cclComm_t comm);
+
 // A few words for a result code. The text lives for ever.
 const char *cclGetErrorString(cclResult_t result);
 
-// What went wrong last: which call, rank and peer, the cause, and what to do. With a communicator that is
-// broken, why it is; otherwise the last error on this thread. The text lives until the next call of this
-// function on the same thread.
+// What went wrong last: which call, rank and peer, the cause, and what to do. With a communicator whose
+// `cclCommGetAsyncError` is an error, that one; otherwise the last error on this thread. The text lives until the
+// next call of this function on the same thread.
 const char *cclGetLastError(cclComm_t comm);
+
+// Splits a communicator: ranks of one colour become a new one in `newcomm`, numbered by their keys, and by their
+// ranks where keys are equal. A rank with `CCL_SPLIT_NOCOLOR` gets NULL. All ranks must call it, at the same place
+// among their calls; `comm` goes on working. Returns when the new communicator is there, whatever `blocking` says. In
+// a group, `cclGroupEnd` splits before it makes the group's other calls, and writes `newcomm`.
+//
+// `newcomm` is NULL or writable, in a group until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
+cclResult_t cclCommSplit(cclComm_t comm,
+                         int color,
+                         int key,
+                         cclComm_t *newcomm,
+                         const cclConfig_t *config);
+
+// Makes an ordered queue of calls on host memory. It has a thread, which sleeps while there is nothing to do.
+//
+// `stream` is NULL or writable.
+cclResult_t cclHostStreamCreate(cclStream_t *stream);
+
+// Waits until the stream's calls are over and frees it; reports the first error that was not reported before.
+cclResult_t cclHostStreamDestroy(cclStream_t stream);
+
+// Whether the stream's calls are over: `cclSuccess`, `cclInProgress`, or the first error, which stays.
+cclResult_t cclHostStreamQuery(cclStream_t stream);
+
+// Waits until all calls that were issued on the stream are over; reports the first error, and only once.
+cclResult_t cclHostStreamSynchronize(cclStream_t stream);
+
+// `cclHostStreamSynchronize` for at most `timeout_ms` milliseconds, after which it gives `cclInProgress`.
+cclResult_t cclHostStreamWait(cclStream_t stream,
+                              int timeout_ms);
+
+// Sends `count` elements to rank `peer`, which must receive as many of the same type. Ranks that send to each other do
+// it in a group, or they may wait for each other for ever.
+//
+// The buffer is as long as the count says.
+cclResult_t cclSend(const void *sendbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+// Receives `count` elements from rank `peer`, which must send as many of the same type.
+//
+// The buffer is as long as the count says.
+cclResult_t cclRecv(void *recvbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+// Gathers every rank's `sendbuff` in every rank's `recvbuff`: rank i's `recvcounts[i]` elements at `rdispls[i]`. All
+// ranks give the same counts; `sendcount` is this rank's.
+//
+// The buffers have the blocks that the counts say. `recvcounts` has an entry for each rank; `rdispls` too, or is NULL.
+cclResult_t cclAllGatherV(const void *sendbuff,
+                          size_t sendcount,
+                          void *recvbuff,
+                          const size_t *recvcounts,
+                          const size_t *rdispls,
+                          cclDataType_t datatype,
+                          cclComm_t comm,
+                          cclStream_t stream);
+
+// Reduces blocks of `recvcounts[i]` elements, side by side in `sendbuff`; rank i gets block i of the result. All ranks
+// give the same counts.
+//
+// The buffers have the blocks that the counts say. `recvcounts` has an entry for each rank.
+cclResult_t cclReduceScatterV(const void *sendbuff,
+                              void *recvbuff,
+                              const size_t *recvcounts,
+                              cclDataType_t datatype,
+                              cclRedOp_t op,
+                              cclComm_t comm,
+                              cclStream_t stream);
+
+// Sends `sendcounts[j]` elements at `sdispls[j]` of `sendbuff` to rank j, and receives `recvcounts[i]` elements of rank
+// i at `rdispls[i]` of `recvbuff`. What one rank sends another is as long as what that one receives from it.
+//
+// The buffers have the blocks that the counts say. Counts have an entry for each rank; displacements too, or are NULL.
+cclResult_t cclAlltoAllv(const void *sendbuff,
+                         const size_t *sendcounts,
+                         const size_t *sdispls,
+                         void *recvbuff,
+                         const size_t *recvcounts,
+                         const size_t *rdispls,
+                         cclDataType_t datatype,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+// Gathers `sendcount` elements of every rank in the root's `recvbuff`: rank i's `recvcounts[i]` at `rdispls[i]`. The
+// other ranks' `recvbuff`, `recvcounts` and `rdispls` are not looked at.
+//
+// The buffers have the blocks that the counts say. At the root, `recvcounts` has an entry for each rank; `rdispls` too,
+// or is NULL.
+cclResult_t cclGatherV(const void *sendbuff,
+                       size_t sendcount,
+                       void *recvbuff,
+                       const size_t *recvcounts,
+                       const size_t *rdispls,
+                       cclDataType_t datatype,
+                       int root,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+// Sends `sendcounts[i]` elements at `sdispls[i]` of the root's `sendbuff` to rank i, which receives `recvcount`. The
+// other ranks' `sendbuff`, `sendcounts` and `sdispls` are not looked at.
+//
+// The buffers have the blocks that the counts say. At the root, `sendcounts` has an entry for each rank; `sdispls` too,
+// or is NULL.
+cclResult_t cclScatterV(const void *sendbuff,
+                        const size_t *sendcounts,
+                        const size_t *sdispls,
+                        void *recvbuff,
+                        size_t recvcount,
+                        cclDataType_t datatype,
+                        int root,
+                        cclComm_t comm,
+                        cclStream_t stream);
 
 // Creates an id. The process that calls it is where the ranks meet, so it must live until all have joined.
 //
 // `uniqueId` is NULL or writable.
 cclResult_t cclGetUniqueId(cclUniqueId *uniqueId);
+
+// The version of the library: `CCL_VERSION(major, minor, patch)`.
+//
+// `version` is NULL or writable.
+cclResult_t cclGetVersion(int *version);
 
 #ifdef __cplusplus
 }  // extern "C"
@@ -261,3 +527,20 @@ cclResult_t cclGetUniqueId(cclUniqueId *uniqueId);
 #define cclHalf cclFloat16
 #define cclFloat cclFloat32
 #define cclDouble cclFloat64
+
+/* The version of this header, for the preprocessor and for the library. */
+#define CCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+#define CCL_VERSION_CODE CCL_VERSION(CCL_MAJOR, CCL_MINOR, CCL_PATCH)
+
+/* A number and a string of a cclConfig_t that are not set, and a cclConfig_t of which nothing is set. */
+#define CCL_CONFIG_UNDEF_INT INT_MIN
+#define CCL_CONFIG_UNDEF_PTR NULL
+#define CCL_CONFIG_INITIALIZER                                                                      \
+    {                                                                                               \
+        sizeof(cclConfig_t), CCL_CONFIG_MAGIC, CCL_VERSION_CODE, CCL_CONFIG_UNDEF_INT,              \
+        CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_PTR,     \
+        CCL_CONFIG_UNDEF_PTR                                                                        \
+    }
+
+/* A cclCommProperties_t to be filled in. */
+#define CCL_COMM_PROPERTIES_INITIALIZER { sizeof(cclCommProperties_t), 0, 0, 0, 0, 0, 0, { 0 } }

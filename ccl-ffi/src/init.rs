@@ -70,7 +70,7 @@ fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
         Err(error) => face.note(&error),
         // Destroyed while it joined: its peers must not wait for it.
         Ok(communicator) => {
-            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, communicator) {
+            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, Box::new(communicator)) {
                 unwanted.abort_handle().abort();
             }
         }
