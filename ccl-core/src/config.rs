@@ -122,7 +122,7 @@ macro_rules! variables {
 }
 
 variables! {
-    "RDMACCL_DEBUG" = "warn", "What is logged.", "off, warn, info, debug, trace or a tracing filter",
+    "RDMACCL_DEBUG" = "warn", "What is logged to standard error; the C library logs only where it is set.", "off, warn, info, debug, trace or a tracing filter",
         debug: text, String::clone;
     "RDMACCL_TIMEOUT" = "300", "Seconds that a call may wait for its peers.", "seconds above 0, like 30 or 0.5",
         timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
@@ -211,12 +211,14 @@ impl Config {
         wanted.map(|choice| choice.algorithm)
     }
 
+    /// Where the value of a variable comes from.
+    pub fn origin(&self, name: &str) -> Origin {
+        if self.from_environment.contains(&name) { Origin::Environment } else { Origin::Default }
+    }
+
     /// Every variable with its value and where that comes from. Secrets are not shown.
     pub fn explain(&self) -> Vec<(&'static str, String, Origin)> {
-        let origin = |name| {
-            if self.from_environment.contains(&name) { Origin::Environment } else { Origin::Default }
-        };
-        VARIABLES.iter().map(|v| (v.name, (v.show)(self), origin(v.name))).collect()
+        VARIABLES.iter().map(|v| (v.name, (v.show)(self), self.origin(v.name))).collect()
     }
 
     /// The variables as a Markdown table, for the documentation.

@@ -132,10 +132,14 @@ pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
 }
 
 /// Puts what has joined behind its handle; gives it back if the handle was destroyed meanwhile.
-pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<(), Communicator> {
+pub(crate) fn fill(
+    comm: cclComm_t,
+    face: &Face,
+    communicator: Box<Communicator>,
+) -> Result<(), Box<Communicator>> {
     let Ok((_, turn)) = turn(comm) else { return Err(communicator) };
     let abort = communicator.abort_handle();
-    *turn.enter() = Content::Ready(Box::new(communicator));
+    *turn.enter() = Content::Ready(communicator);
     // Whoever sees it finds the communicator, in a turn taken afterwards.
     let _ = face.joined.set(abort);
     Ok(())
@@ -146,7 +150,7 @@ pub(crate) fn insert_ready(communicator: Communicator, name: String) -> Result<c
     let face = Face::new(communicator.rank(), communicator.size(), name);
     let comm = insert(Arc::clone(&face))?;
     // Nobody else knows the handle yet.
-    let _ = fill(comm, &face, communicator);
+    let _ = fill(comm, &face, Box::new(communicator));
     Ok(comm)
 }
 

@@ -5,6 +5,7 @@ use crate::config::{Settings, cclConfig_t};
 use crate::group;
 use crate::result::{cclResult_t, guard_code};
 use crate::unique_id::cclUniqueId;
+use ccl::config::Origin;
 use ccl::{Builder, Communicator, Config, Error, Result, spawn_quiet};
 use std::ffi::c_int;
 use std::sync::{Arc, Once};
@@ -70,7 +71,7 @@ fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
         Err(error) => face.note(&error),
         // Destroyed while it joined: its peers must not wait for it.
         Ok(communicator) => {
-            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, communicator) {
+            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, Box::new(communicator)) {
                 unwanted.abort_handle().abort();
             }
         }
@@ -140,6 +141,9 @@ pub(crate) fn environment() -> Result<Config> {
 /// Sends the log to standard error, if `RDMACCL_DEBUG` asks for one and the program has no subscriber.
 fn start_logging(config: &Config) {
     static STARTED: Once = Once::new();
+    if config.origin("RDMACCL_DEBUG") == Origin::Default {
+        return;
+    }
     STARTED.call_once(|| {
         let filter = tracing_subscriber::EnvFilter::try_new(&config.debug).unwrap_or_default();
         // An error says that the program has a subscriber of its own, which is then in charge.

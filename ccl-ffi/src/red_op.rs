@@ -27,8 +27,10 @@ pub enum cclRedOp_t {
     cclBor = 6,
     /// Bitwise exclusive or, of integers (not in NCCL).
     cclBxor = 7,
-    /// How many there are; no operator.
+    /// How many there are always; no operator. Those that a communicator makes have larger numbers.
     cclNumOps = 8,
+    /// No operator: the largest number that the type can hold.
+    cclMaxRedOp = 0x7fff_ffff,
 }
 
 /// Where the scalar of `cclRedOpCreatePreMulSum` is.

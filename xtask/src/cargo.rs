@@ -44,7 +44,7 @@ pub(crate) fn loom() -> Outcome {
 pub(crate) fn tsan() -> Outcome {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let line = format!(
-        "cargo test --target {triple} --profile fast --package ccl-transport-shm --package ccl --locked \
+        "cargo test --target {triple} --profile fast --package ccl-transport-shm --package ccl --package ccl-ffi --locked \
          --no-fail-fast --lib --test threads --test processes --test collectives"
     );
     let suppressions = root().join("ccl-transport-shm/tsan-suppressions.txt");
@@ -56,6 +56,8 @@ pub(crate) fn tsan() -> Outcome {
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         // One at a time: the harness itself then shares less between threads.
         .env("RUST_TEST_THREADS", "1")
+        // Eight threads by four communicators, for a minute.
+        .env("RDMACCL_SOAK_SECONDS", "60")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
     tests(&mut tests_under_tsan)
 }
