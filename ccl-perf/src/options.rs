@@ -230,7 +230,11 @@ impl Options {
         let matches = command.try_get_matches_from_mut(words)?;
         let options = Options::from_arg_matches(&matches)?;
         let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
-        let obeyed = if program.moves_data() { Ok(()) } else { without_data(given) };
+        let obeyed = match program {
+            _ if !program.moves_data() => without_data(given),
+            _ if !program.has_choice() => without_choice(given),
+            _ => Ok(()),
+        };
         obeyed
             .and_then(|()| options.check())
             .map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
@@ -306,6 +310,16 @@ fn without_data(given: impl Fn(&str) -> bool) -> Result<(), String> {
     }
 }
 
+/// Refuses what a program of one algorithm cannot obey.
+fn without_choice(given: impl Fn(&str) -> bool) -> Result<(), String> {
+    match [("algo", "--algo"), ("explain", "--explain")].into_iter().find(|(name, _)| given(name)) {
+        Some((_, word)) => {
+            Err(format!("{word} is about the choice of an algorithm, and here is none: leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,6 +382,18 @@ mod tests {
         let options =
             read("barrier_perf -g 4 -n 5 -w 1 -m 2 -c 3 -a 3 -N 2 -I -S 1 -T 5 -J x --csv y").unwrap();
         assert_eq!((options.processes, options.cycles, options.check), (Some(4), 2, 3));
+    }
+
+    #[test]
+    fn where_there_is_no_choice_none_is_explained() {
+        for program in [Program::AllToAllV, Program::Collective(Collective::SendRecv)] {
+            for line in ["--algo ring", "--explain"] {
+                let words = format!("perf {line}");
+                let why = Options::read(program, words.split(' ')).unwrap_err().to_string();
+                assert!(why.contains("choice of an algorithm"), "{why}");
+            }
+            assert!(Options::read(program, "perf -b 8 -e 64 -f 2 -d int8 -u 3 --plot x".split(' ')).is_ok());
+        }
     }
 
     #[test]
