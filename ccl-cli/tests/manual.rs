@@ -1,7 +1,7 @@
 //! docs/command.md shows what the command really prints.
 //!
 //! Each `console` block of the page is run as it stands, in one folder from top to bottom. With
-//! `RDMACCL_WRITE_MANUAL=1` the test writes what it got into the page instead of comparing.
+//! `WRITE_MANUAL=1` the test writes what it got into the page instead of comparing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,15 +46,12 @@ fn the_manual_shows_what_is_printed() {
     let page = std::fs::read_to_string(manual()).unwrap();
     let (real, commands) = rendered(&page, &folder);
     assert!(commands >= 8, "{commands} commands");
-    if std::env::var_os("RDMACCL_WRITE_MANUAL").is_some() {
+    if std::env::var_os("WRITE_MANUAL").is_some() {
         std::fs::write(manual(), real).unwrap();
         return;
     }
     for (number, (has, is)) in (1..).zip(page.lines().zip(real.lines())) {
-        assert_eq!(
-            has, is,
-            "docs/command.md:{number}; RDMACCL_WRITE_MANUAL=1 cargo test -p ccl-cli writes it"
-        );
+        assert_eq!(has, is, "docs/command.md:{number}; WRITE_MANUAL=1 cargo test -p ccl-cli writes it");
     }
     assert_eq!(page, real);
 }

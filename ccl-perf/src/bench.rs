@@ -5,8 +5,9 @@ use crate::data::{self, Inputs};
 use crate::operator::Operator;
 use crate::options::{Options, Root};
 use crate::report::{Average, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
+use crate::work::Work;
 use crate::{Program, barrier, progress::Progress, ranks, table};
-use ccl::{Call, Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
+use ccl::{Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
 use std::io::Write as _;
 use std::time::Instant;
 
@@ -25,12 +26,8 @@ pub(crate) fn run(
         print(&table::header(program, options))?;
     }
     let mut rows = Vec::new();
-    match program {
-        Program::Collective(collective) => {
-            let mut bench = Bench::new(comm, collective, options)?;
-            repeat(options.cycles, || bench.cycle(&mut rows))?;
-        }
-        Program::Barrier => repeat(options.cycles, || {
+    match program.collective() {
+        None => repeat(options.cycles, || {
             let row = barrier::measure(comm, options, &devices)?;
             if speaks {
                 print(&table::barrier_row(&row, nranks, options.timestamps.then(now).as_deref()))?;
@@ -38,6 +35,10 @@ pub(crate) fn run(
             rows.push(row);
             Ok(())
         })?,
+        Some(collective) => {
+            let mut bench = Bench::new(comm, program, collective, options)?;
+            repeat(options.cycles, || bench.cycle(&mut rows))?;
+        }
     }
     let timings =
         || rows.iter().flat_map(|row: &Row| std::iter::once(&row.out_of_place).chain(&row.in_place));
@@ -88,6 +89,7 @@ fn repeat(times: u32, mut run: impl FnMut() -> Result<()>) -> Result<()> {
 
 struct Bench<'a> {
     comm: &'a mut Communicator,
+    program: Program,
     collective: Collective,
     options: &'a Options,
     sizes: Vec<u64>,
@@ -97,14 +99,28 @@ struct Bench<'a> {
     seed: u64,
 }
 
+/// What came of one size, out of place or in place.
+struct Placement {
+    timing: Timing,
+    spread: Option<Spread>,
+    /// What was chosen, where there was a choice.
+    plan: Option<Explanation>,
+}
+
 impl<'a> Bench<'a> {
-    fn new(comm: &'a mut Communicator, collective: Collective, options: &'a Options) -> Result<Bench<'a>> {
+    fn new(
+        comm: &'a mut Communicator,
+        program: Program,
+        collective: Collective,
+        options: &'a Options,
+    ) -> Result<Bench<'a>> {
         let sizes = options.sizes().map_err(|why| Error::invalid(why, "see --help"))?;
         let largest = sizes.last().copied().unwrap_or(0) as usize;
         let progress = Progress::new(comm.rank() == 0);
         Ok(Bench {
             memory: Pair::new(largest, options.unalign as usize, options.local_register > 0)?,
             comm,
+            program,
             collective,
             options,
             sizes,
@@ -115,9 +131,9 @@ impl<'a> Bench<'a> {
 
     fn cycle(&mut self, rows: &mut Vec<Row>) -> Result<()> {
         let sum = [Operator::Plain(ReduceOp::Sum)];
-        let ops = if self.collective.reduces() { &self.options.ops.0[..] } else { &sum };
+        let ops = if self.program.reduces() { &self.options.ops.0[..] } else { &sum };
         let roots = match self.options.root {
-            _ if !self.collective.rooted() => 0..1,
+            _ if !self.program.rooted() => 0..1,
             Root::All => 0..self.comm.size(),
             Root::One(root) if root < self.comm.size() => root..root + 1,
             Root::One(root) => {
@@ -139,41 +155,48 @@ impl<'a> Bench<'a> {
     }
 
     fn row(&mut self, size: u64, dtype: DataType, op: ReduceOp, root: u32) -> Result<Row> {
-        // The size is that of the larger side, as in nccl-tests: n blocks where there are n.
-        let ranks = self.comm.size();
-        let blocks = self
-            .collective
-            .input_blocks(ranks, root, root)
-            .max(self.collective.output_blocks(ranks, root, root)) as usize;
-        let count = size as usize / dtype.size() / blocks;
-        let bytes = (count * dtype.size() * blocks) as u64;
-        let call = Call { collective: self.collective, count, dtype, op, root };
-
+        let place = (self.comm.rank(), self.comm.size());
+        let is_uneven = self.program == Program::AllToAllV;
+        let work = Work::new(self.collective, is_uneven, place, size, dtype, op, root);
+        let bytes = work.bytes();
         self.progress.show(&format!("{} {dtype}: out of place", crate::sizes::short(bytes)));
-        let (out_of_place, out_of_place_per_iter, plan) = self.placement(&call, bytes, false)?;
-        self.progress.show(&format!("{} {dtype}: in place", crate::sizes::short(bytes)));
-        let (in_place, in_place_per_iter, plan_in_place) = self.placement(&call, bytes, true)?;
+        let out_of_place = self.placement(&work, false)?;
+        let in_place = match self.program.has_in_place() {
+            true => {
+                self.progress.show(&format!("{} {dtype}: in place", crate::sizes::short(bytes)));
+                Some(self.placement(&work, true)?)
+            }
+            false => None,
+        };
         self.progress.clear();
 
+        let placements = [("out of place", Some(&out_of_place)), ("in place", in_place.as_ref())];
+        let explanations: Vec<_> =
+            placements.into_iter().filter_map(|(name, p)| Some((name, p?.plan.clone()?))).collect();
+        let algorithm = match explanations.first() {
+            Some((_, plan)) => plan.algorithm,
+            None => work.only_algorithm(false).unwrap_or_default(),
+        };
+        let (in_place, in_place_per_iter) = in_place.map_or((None, None), |p| (Some(p.timing), p.spread));
         let row = Row {
             size: bytes,
-            count: count as u64,
+            count: work.call().count as u64,
             dtype: dtype.name().into(),
-            redop: if self.collective.reduces() { op.name().into() } else { "none".into() },
-            root: if self.collective.rooted() { root.into() } else { -1 },
-            out_of_place,
-            in_place: Some(in_place),
-            out_of_place_per_iter,
+            redop: if self.program.reduces() { op.name().into() } else { "none".into() },
+            root: if self.program.rooted() { root.into() } else { -1 },
+            out_of_place: out_of_place.timing,
+            in_place,
+            out_of_place_per_iter: out_of_place.spread,
             in_place_per_iter,
             actual_iterations: self.options.iterations,
-            experiment_name: Program::from(self.collective).name().into(),
-            algorithm: plan.algorithm.into(),
+            experiment_name: self.program.name().into(),
+            algorithm: algorithm.into(),
         };
         if self.comm.rank() == 0 {
             let stamp = self.options.timestamps.then(now);
             print(&table::row(&row, stamp.as_deref()))?;
             if self.options.explain {
-                for (place, plan) in [("out of place", plan), ("in place", plan_in_place)] {
+                for (place, plan) in explanations {
                     print(&format!(
                         "#   {place}: {}, {} tiles of {} bytes, predicted {:.2} us\n",
                         plan.algorithm,
@@ -187,18 +210,18 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    fn placement(
-        &mut self,
-        call: &Call,
-        bytes: u64,
-        in_place: bool,
-    ) -> Result<(Timing, Option<Spread>, Explanation)> {
+    fn placement(&mut self, work: &Work, in_place: bool) -> Result<Placement> {
         self.comm.set_algorithm(self.options.algo.as_deref())?;
-        let measured = self.time(call, in_place);
-        let checked = measured
-            .and_then(|times| Ok((times, self.check(call, in_place)?, self.comm.explain(call, in_place)?)));
+        let measured = self.time(work, in_place).and_then(|times| {
+            let wrong = self.check(work, in_place)?;
+            let plan = match work.only_algorithm(in_place) {
+                None => Some(self.comm.explain(work.call(), in_place)?),
+                Some(_) => None,
+            };
+            Ok((times, wrong, plan))
+        });
         self.comm.set_algorithm(None)?;
-        let (mut times, wrong, plan) = checked?;
+        let (mut times, wrong, plan) = measured?;
 
         for time in &mut times {
             *time *= 1e6 / f64::from(self.options.aggregate);
@@ -207,18 +230,18 @@ impl<'a> Bench<'a> {
         let checks = self.options.check > 0;
         let nwrong = if checks { Some(ranks::reduce(self.comm, wrong, ReduceOp::Sum)?) } else { None };
         let time = times[0];
-        let alg_bw = if time > 0.0 { bytes as f64 / time / 1e3 } else { 0.0 };
-        let bus_bw = alg_bw * Program::from(call.collective).bus_factor(self.comm.size());
+        let alg_bw = if time > 0.0 { work.bytes() as f64 / time / 1e3 } else { 0.0 };
+        let bus_bw = alg_bw * self.program.bus_factor(self.comm.size());
         let spread = self.options.per_iteration.then(|| Spread::of(times[1..].to_vec()));
-        Ok((Timing { time, alg_bw, bus_bw, nwrong }, spread, plan))
+        Ok(Placement { timing: Timing { time, alg_bw, bus_bw, nwrong }, spread, plan })
     }
 
     /// Seconds of a mean iteration, then of each of them where that was asked for.
-    fn time(&mut self, call: &Call, in_place: bool) -> Result<Vec<f64>> {
-        let layout = self.layout(call);
-        self.write_input(call, &layout, in_place);
+    fn time(&mut self, work: &Work, in_place: bool) -> Result<Vec<f64>> {
+        let layout = work.layout();
+        self.write_input(work, &layout, in_place);
         for _ in 0..self.options.warmup {
-            self.comm.run(call, self.memory.for_call(&layout, in_place))?;
+            work.run(self.comm, self.memory.for_call(&layout, in_place))?;
         }
         let iterations = self.options.iterations;
         let mut times = Vec::with_capacity(1 + iterations as usize);
@@ -228,7 +251,7 @@ impl<'a> Bench<'a> {
         let mut last = start;
         for _ in 0..iterations {
             for _ in 0..self.options.aggregate {
-                self.comm.run(call, self.memory.for_call(&layout, in_place))?;
+                work.run(self.comm, self.memory.for_call(&layout, in_place))?;
             }
             if self.options.per_iteration {
                 let now = Instant::now();
@@ -242,65 +265,25 @@ impl<'a> Bench<'a> {
     }
 
     /// Wrong elements on this rank over all checked calls.
-    fn check(&mut self, call: &Call, in_place: bool) -> Result<u64> {
+    fn check(&mut self, work: &Work, in_place: bool) -> Result<u64> {
+        let layout = work.layout();
         let mut wrong = 0;
         for _ in 0..self.options.check {
             self.seed += 1;
-            let layout = self.layout(call);
-            let inputs = self.write_input(call, &layout, in_place);
-            self.comm.run(call, self.memory.for_call(&layout, in_place))?;
-            wrong += self.wrong(call, &layout, &inputs, in_place);
+            let inputs = self.write_input(work, &layout, in_place);
+            work.run(self.comm, self.memory.for_call(&layout, in_place))?;
+            wrong += work.wrong(self.memory.output(&layout, in_place), &inputs);
         }
         Ok(wrong)
     }
 
-    fn write_input(&mut self, call: &Call, layout: &Layout, in_place: bool) -> Inputs {
-        let op = call.collective.reduces().then_some(call.op);
-        let rank = self.comm.rank();
-        // Every rank's data repeats alike, also that of ranks which send nothing themselves.
-        let blocks = call.collective.input_blocks(self.comm.size(), call.root, call.root) as usize;
-        let inputs = Inputs::new(call.dtype, op, self.comm.size(), self.seed, call.count * blocks);
+    fn write_input(&mut self, work: &Work, layout: &Layout, in_place: bool) -> Inputs {
+        let inputs = work.inputs(self.seed);
         let buffer = self.memory.input(layout, in_place);
         if !buffer.is_empty() {
-            data::fill(buffer, &inputs.of(rank), 0);
+            data::fill(buffer, &inputs.of(self.comm.rank()), 0);
         }
         inputs
-    }
-
-    fn wrong(&mut self, call: &Call, layout: &Layout, inputs: &Inputs, in_place: bool) -> u64 {
-        let (rank, element) = (self.comm.rank(), call.dtype.size());
-        let block = call.count * element;
-        let output = self.memory.output(layout, in_place);
-        if output.is_empty() {
-            return 0;
-        }
-        match call.collective {
-            Collective::AllReduce | Collective::Reduce => {
-                data::count_wrong(output, &inputs.reduced(call.op), 0, element)
-            }
-            Collective::ReduceScatter => {
-                data::count_wrong(output, &inputs.reduced(call.op), rank as usize * block, element)
-            }
-            Collective::Broadcast | Collective::SendRecv => {
-                data::count_wrong(output, &inputs.of(call.root), 0, element)
-            }
-            Collective::Scatter => {
-                data::count_wrong(output, &inputs.of(call.root), rank as usize * block, element)
-            }
-            Collective::AllGather | Collective::Gather => (0u32..)
-                .zip(output.chunks_exact(block))
-                .map(|(from, part)| data::count_wrong(part, &inputs.of(from), 0, element))
-                .sum(),
-            Collective::AllToAll => (0u32..)
-                .zip(output.chunks_exact(block))
-                .map(|(from, part)| data::count_wrong(part, &inputs.of(from), rank as usize * block, element))
-                .sum(),
-        }
-    }
-
-    fn layout(&self, call: &Call) -> Layout {
-        let block = call.count * call.dtype.size();
-        Layout::new(call.collective, self.comm.size(), self.comm.rank(), call.root, block)
     }
 }
 

@@ -53,6 +53,11 @@ impl Layout {
         };
         Layout { input, output, in_place }
     }
+
+    /// Of a rank that sends `bytes` and receives as many.
+    pub(crate) fn whole(bytes: usize) -> Layout {
+        Layout { input: bytes, output: bytes, in_place: (0..bytes, 0..bytes) }
+    }
 }
 
 /// A rank's send and receive memory.

@@ -3,7 +3,8 @@
 use crate::options::Options;
 use crate::report::Report;
 use crate::{Program, bench};
-use ccl::{Communicator, Config, UniqueId, launch};
+use ccl::launch::{self, Launch};
+use ccl::{Builder, Communicator, Config, UniqueId};
 use std::io::Write as _;
 use std::sync::mpsc;
 
@@ -20,22 +21,32 @@ pub(crate) const ID: &str = "RDMACCL_ID";
 
 /// Who started this process as one rank of a job, if anybody. A job of one rank, such as an interactive
 /// allocation, does not stand in the way of starting ranks here.
-pub(crate) fn starter(options: &Options) -> Result<Option<&'static str>, String> {
+pub(crate) fn starter(options: &Options) -> Result<Option<Launch>, String> {
     let launch = launch::detect(|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
     let several = options.processes.unwrap_or(1) * options.threads > 1;
-    Ok(launch.filter(|launch| launch.size > 1 || !several).map(|launch| launch.launcher))
+    Ok(launch.filter(|launch| launch.size > 1 || !several))
 }
 
-/// Joins the ranks that `starter` started.
-pub(crate) fn join_starter(program: Program, options: &Options, starter: &str) -> Result<Outcome, String> {
+/// Joins the ranks that a launcher started.
+pub(crate) fn join_starter(program: Program, options: &Options, launch: &Launch) -> Result<Outcome, String> {
     let local = options.threads * options.processes.unwrap_or(1);
     if local > 1 {
+        let starter = launch.launcher;
         return Err(format!(
             "-g and -t ask for {local} ranks here, but {starter} already started this process as one rank: \
              leave them out and let {starter} start more"
         ));
     }
-    measure(Communicator::from_env(), program, options)
+    let id = launch.unique_id().map_err(|e| e.to_string())?;
+    measure(builder(options, launch.rank, launch.size, id).build(), program, options)
+}
+
+fn builder(options: &Options, rank: u32, size: u32, id: UniqueId) -> Builder {
+    let builder = Communicator::builder().rank(rank).size(size).unique_id(id);
+    match options.timeout() {
+        Some(timeout) => builder.timeout(timeout),
+        None => builder,
+    }
 }
 
 /// Ranks that are threads of this process and nothing else.
@@ -98,11 +109,7 @@ fn run_threads(
     id: UniqueId,
 ) -> Result<Outcome, String> {
     let rank = move |options: &Options, rank: u32| {
-        let mut builder = Communicator::builder().rank(rank).size(size).unique_id(id);
-        if let Some(timeout) = options.timeout() {
-            builder = builder.timeout(timeout);
-        }
-        measure(builder.build(), program, options)
+        measure(builder(options, rank, size, id).build(), program, options)
     };
     if options.threads == 1 {
         return rank(options, first);

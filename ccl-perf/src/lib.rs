@@ -22,6 +22,7 @@ mod ranks;
 mod report;
 mod sizes;
 mod table;
+mod work;
 
 pub use ccl::Collective;
 pub use program::Program;
@@ -61,8 +62,8 @@ fn dispatch(program: Program, options: &Options) -> Result<ExitCode, String> {
         launcher::tie_to(launcher)?;
         return finish(options, job::join_launcher(program, options)?);
     }
-    if let Some(starter) = job::starter(options)? {
-        return finish(options, job::join_starter(program, options, starter)?);
+    if let Some(launch) = job::starter(options)? {
+        return finish(options, job::join_starter(program, options, &launch)?);
     }
     let processes = options.processes.unwrap_or_else(|| default_processes(options.threads));
     if processes == 1 {

@@ -229,14 +229,19 @@ impl Options {
         program: Program,
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Options, clap::Error> {
+        let refused = refused(program);
         let mut command = Options::command().name(program.name());
+        for name in refused.names().chain(unused(program)) {
+            command = command.mut_arg(name, |arg| arg.hide(true));
+        }
         let matches = command.try_get_matches_from_mut(words)?;
         let options = Options::from_arg_matches(&matches)?;
         let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
-        let obeyed = if program.moves_data() { Ok(()) } else { without_data(given) };
-        obeyed
-            .and_then(|()| options.check())
-            .map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
+        let checked = match refused.options.iter().find(|(name, _)| given(name)) {
+            Some((_, letter)) => Err(format!("{letter} {}: leave it out", refused.why)),
+            None => options.check(),
+        };
+        checked.map_err(|why| command.error(ErrorKind::ValueValidation, why))?;
         Ok(options)
     }
 
@@ -288,26 +293,47 @@ impl Options {
     }
 }
 
-/// Refuses what a program that moves no data cannot obey.
-fn without_data(given: impl Fn(&str) -> bool) -> Result<(), String> {
-    let about_data = [
-        ("min", "-b"),
-        ("max", "-e"),
-        ("step_bytes", "-i"),
-        ("step_factor", "-f"),
-        ("ops", "-o"),
-        ("types", "-d"),
-        ("root", "-r"),
-        ("unalign", "-u"),
-        ("local_register", "-R"),
-        ("algo", "--algo"),
-        ("explain", "--explain"),
-        ("plot", "--plot"),
-    ];
-    match about_data.into_iter().find(|(name, _)| given(name)) {
-        Some((_, letter)) => Err(format!("{letter} is about data, and a barrier moves none: leave it out")),
-        None => Ok(()),
+/// Options that a program cannot obey, by name and letter, and why.
+struct Refused {
+    options: &'static [(&'static str, &'static str)],
+    why: &'static str,
+}
+
+impl Refused {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.options.iter().map(|(name, _)| *name)
     }
+}
+
+fn refused(program: Program) -> Refused {
+    if !program.moves_data() {
+        let options = &[
+            ("min", "-b"),
+            ("max", "-e"),
+            ("step_bytes", "-i"),
+            ("step_factor", "-f"),
+            ("ops", "-o"),
+            ("types", "-d"),
+            ("root", "-r"),
+            ("unalign", "-u"),
+            ("local_register", "-R"),
+            ("algo", "--algo"),
+            ("explain", "--explain"),
+            ("plot", "--plot"),
+        ];
+        return Refused { options, why: "is about data, and a barrier moves none" };
+    }
+    if !program.has_choice() {
+        let options = &[("algo", "--algo"), ("explain", "--explain")];
+        return Refused { options, why: "is about the choice of an algorithm, and here is none" };
+    }
+    Refused { options: &[], why: "" }
+}
+
+/// Options that change nothing for a program, and are taken from scripts that give them to all.
+fn unused(program: Program) -> impl Iterator<Item = &'static str> {
+    let all = [("ops", program.reduces()), ("root", program.rooted()), ("reports", program.moves_data())];
+    all.into_iter().filter(|(_, used)| !used).map(|(name, _)| name)
 }
 
 #[cfg(test)]
@@ -382,6 +408,34 @@ mod tests {
         let options =
             read("barrier_perf -g 4 -n 5 -w 1 -m 2 -c 3 -a 3 -N 2 -I -S 1 -T 5 -J x --csv y").unwrap();
         assert_eq!((options.processes, options.cycles, options.check), (Some(4), 2, 3));
+    }
+
+    #[test]
+    fn help_shows_what_counts_for_the_program() {
+        let help = |program| Options::read(program, ["perf", "--help"]).unwrap_err().to_string();
+        let all_reduce = help(Collective::AllReduce.into());
+        assert!(
+            all_reduce.contains("--op") && all_reduce.contains("--algo") && !all_reduce.contains("--root")
+        );
+        let scatter = help(Collective::Scatter.into());
+        assert!(scatter.contains("--root") && !scatter.contains("--op "), "{scatter}");
+        let barrier = help(Program::Barrier);
+        assert!(
+            barrier.contains("--iters") && !barrier.contains("--minbytes") && !barrier.contains("--plot")
+        );
+        assert!(!help(Program::AllToAllV).contains("--explain"));
+    }
+
+    #[test]
+    fn where_there_is_no_choice_none_is_explained() {
+        for program in [Program::AllToAllV, Program::Collective(Collective::SendRecv)] {
+            for line in ["--algo ring", "--explain"] {
+                let words = format!("perf {line}");
+                let why = Options::read(program, words.split(' ')).unwrap_err().to_string();
+                assert!(why.contains("choice of an algorithm"), "{why}");
+            }
+            assert!(Options::read(program, "perf -b 8 -e 64 -f 2 -d int8 -u 3 --plot x".split(' ')).is_ok());
+        }
     }
 
     #[test]

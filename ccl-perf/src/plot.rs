@@ -51,7 +51,7 @@ fn series(runs: &[(String, Report)]) -> Vec<Series> {
         let mut distinct = names.clone();
         distinct.dedup();
         for name in distinct {
-            let colour = COLOURS[all.len() / 2 % COLOURS.len()];
+            let colour = COLOURS[all.iter().filter(|s| !s.dashed).count() % COLOURS.len()];
             let rows = || report.results.iter().zip(&names).filter(|(r, n)| **n == name && r.size > 0);
             for dashed in [false, true] {
                 let point = |(row, _): (&Row, _)| {
@@ -59,7 +59,10 @@ fn series(runs: &[(String, Report)]) -> Vec<Series> {
                     Some((row.size as f64, t.time, t.bus_bw))
                 };
                 let place = if dashed { "in place" } else { "out of place" };
-                let points = rows().filter_map(point).collect();
+                let points: Vec<_> = rows().filter_map(point).collect();
+                if dashed && points.is_empty() {
+                    continue;
+                }
                 all.push(Series { name: format!("{name}, {place}"), colour, dashed, points });
             }
         }
@@ -250,6 +253,16 @@ mod tests {
         );
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         assert!(well_formed("<a><b></a>").is_err());
+    }
+
+    #[test]
+    fn what_has_no_in_place_form_has_one_line() {
+        let mut report = sample();
+        report.results.iter_mut().for_each(|row| row.in_place = None);
+        let picture = svg(&[("a".into(), report), ("b".into(), sample())]);
+        well_formed(&picture).unwrap();
+        assert_eq!((picture.matches("in place").count(), picture.matches("out of place").count()), (1, 2));
+        assert!(picture.contains(COLOURS[1]), "each run has a colour of its own");
     }
 
     #[test]

@@ -5,8 +5,11 @@ use ccl::Collective;
 /// A program of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// One collective.
+    /// One collective; of [`Collective::SendRecv`]: every rank sends to the next and receives from the one before, in
+    /// one group.
     Collective(Collective),
+    /// An all-to-all whose blocks differ.
+    AllToAllV,
     /// The time until all ranks have come, and whether none leaves before.
     Barrier,
 }
@@ -24,8 +27,38 @@ impl Program {
             Program::Collective(Collective::Gather) => "gather_perf",
             Program::Collective(Collective::Scatter) => "scatter_perf",
             Program::Collective(Collective::SendRecv) => "sendrecv_perf",
+            Program::AllToAllV => "alltoallv_perf",
             Program::Barrier => "barrier_perf",
         }
+    }
+
+    /// The collective that carries its data.
+    pub(crate) fn collective(self) -> Option<Collective> {
+        match self {
+            Program::Collective(collective) => Some(collective),
+            Program::AllToAllV => Some(Collective::AllToAll),
+            Program::Barrier => None,
+        }
+    }
+
+    /// Whether values are combined, so that an operator is looked at.
+    pub(crate) fn reduces(self) -> bool {
+        self.collective().is_some_and(Collective::reduces)
+    }
+
+    /// Whether a root is looked at.
+    pub(crate) fn rooted(self) -> bool {
+        self.has_choice() && self.collective().is_some_and(Collective::rooted)
+    }
+
+    /// Whether one buffer may be both; a rank cannot receive into what it still sends.
+    pub(crate) fn has_in_place(self) -> bool {
+        self != Program::Collective(Collective::SendRecv)
+    }
+
+    /// Whether there are several algorithms.
+    pub(crate) fn has_choice(self) -> bool {
+        !matches!(self, Program::Collective(Collective::SendRecv) | Program::AllToAllV | Program::Barrier)
     }
 
     /// Whether it moves data, so that there are sizes and types.
@@ -39,7 +72,7 @@ impl Program {
         match self {
             Program::Collective(Collective::AllReduce) => 2.0 * (n - 1.0) / n,
             Program::Collective(Collective::Broadcast | Collective::Reduce | Collective::SendRecv) => 1.0,
-            Program::Collective(_) => (n - 1.0) / n,
+            Program::Collective(_) | Program::AllToAllV => (n - 1.0) / n,
             Program::Barrier => 0.0,
         }
     }
@@ -67,5 +100,7 @@ mod tests {
         assert_eq!(factor(Collective::Broadcast, 8), 1.0);
         assert_eq!(factor(Collective::Reduce, 8), 1.0);
         assert_eq!(factor(Collective::AllReduce, 1), 0.0);
+        assert_eq!(factor(Collective::SendRecv, 4), 1.0);
+        assert_eq!(Program::AllToAllV.bus_factor(4), 0.75);
     }
 }

@@ -149,7 +149,8 @@ fn is_test(file: &Path) -> bool {
     })
 }
 
-fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// Source files that are not only for tests.
+pub(crate) fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for entry in entries.filter_map(Result::ok).map(|e| e.path()) {

@@ -97,3 +97,32 @@ fn configuration() -> String {
         Config::table_markdown()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrows;
+    use ccl_core::config::VARIABLES;
+
+    /// Words that begin as our variables do, and are none.
+    const OTHERS: [&str; 1] = ["RDMACCL_"];
+
+    #[test]
+    fn every_variable_that_the_sources_speak_of_is_in_the_table() {
+        let crates = ["ccl-core", "ccl-transport-shm", "ccl", "ccl-ffi", "ccl-perf", "ccl-cli"];
+        let mut seen = 0;
+        for file in crates.iter().flat_map(|name| arrows::sources(&root().join(name).join("src")).unwrap()) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let code = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+            for (at, _) in code.match_indices("RDMACCL_") {
+                let rest = &code[at..];
+                let end = rest.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(rest.len());
+                let name = &rest[..end];
+                let known = VARIABLES.iter().any(|v| v.name == name) || OTHERS.contains(&name);
+                assert!(known, "{}: {name} is no field of Config", file.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
+    }
+}

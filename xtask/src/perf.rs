@@ -4,7 +4,7 @@
 use crate::shell::{command, run, target, tee};
 use crate::tally::Outcome;
 
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 10] = [
     "all_reduce_perf",
     "all_gather_perf",
     "reduce_scatter_perf",
@@ -13,6 +13,8 @@ const PROGRAMS: [&str; 8] = [
     "alltoall_perf",
     "gather_perf",
     "scatter_perf",
+    "sendrecv_perf",
+    "alltoallv_perf",
 ];
 
 pub(crate) fn check() -> Outcome {
