@@ -199,6 +199,12 @@ impl Communicator {
         self.routes.counters()
     }
 
+    /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
+    /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
+    pub fn share(&mut self, memory: &[u8]) -> Result<bool> {
+        self.routes.share(Buffers::new(memory, &mut []).input())
+    }
+
     /// Makes a call and returns when this rank's part of it is done.
     ///
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
@@ -323,6 +329,7 @@ impl Communicator {
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.routes.withdraw();
         self.broken.get_or_insert(cause);
     }
 

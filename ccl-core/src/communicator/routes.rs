@@ -5,8 +5,10 @@ use crate::config::Config;
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
-use crate::simd::PieceMut;
-use crate::transport::{Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Transport};
+use crate::simd::{Piece, PieceMut};
+use crate::transport::{
+    Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -200,6 +202,16 @@ impl Routes {
         Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits).min()?))
     }
 
+    /// Whether some transport shows the memory of `piece` to its peers, which are told at once.
+    pub(super) fn share(&mut self, piece: Piece) -> Result<bool> {
+        self.transports.iter_mut().try_fold(false, |shared, t| Ok(t.share(piece)? | shared))
+    }
+
+    /// A call has failed: peers must not trust what they were given by reference.
+    pub(super) fn withdraw(&mut self) {
+        self.transports.iter_mut().for_each(|t| t.withdraw());
+    }
+
     pub(super) fn counters(&self) -> Vec<(LinkKey, Counters)> {
         self.transports.iter().flat_map(|t| t.counters()).collect()
     }
@@ -264,6 +276,18 @@ impl Fabric for Routes {
     fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
         let (transport, id) = self.of(to.0);
         transport.reserve(SenderId(id), len)
+    }
+
+    #[inline]
+    fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
+        let (transport, id) = self.of(to.0);
+        transport.refer(SenderId(id), piece)
+    }
+
+    #[inline]
+    fn settled(&mut self, to: SenderId) -> Result<bool> {
+        let (transport, id) = self.of(to.0);
+        transport.settled(SenderId(id))
     }
 
     #[inline]

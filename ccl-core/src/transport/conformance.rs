@@ -28,6 +28,25 @@ macro_rules! transport_conformance {
     };
 }
 
+/// Instantiates the tests of references, for transports that have them: with a second function that copies bytes into
+/// memory that peers can see.
+#[macro_export]
+macro_rules! reference_conformance {
+    ($make:path, $memory:path) => {
+        $crate::reference_conformance!($make, $memory: references_arrive_where_they_lie references_take_credits
+            a_reference_settles_with_its_last_reader references_and_slots_take_turns a_release_of_a_reference_wakes
+            what_was_withdrawn_is_not_trusted);
+    };
+    ($make:path, $memory:path: $($test:ident)*) => {
+        $(#[test]
+        fn $test() {
+            $crate::transport::conformance::references::$test($make, $memory);
+        })*
+    };
+}
+
+pub mod references;
+
 /// An exchange between threads; the board is shared, each rank holds its own.
 #[derive(Clone, Debug)]
 pub struct Board {
@@ -335,7 +354,8 @@ pub fn counters_count<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     let key = LinkKey { from: 0, to: 1, channel: 0 };
     let of = |t: &T| t.counters().into_iter().find(|(link, _)| *link == key).unwrap().1;
     let bytes = 3 + u64::from(able.credits) * able.slot_bytes as u64;
-    let sent = Counters { pieces: 3 + u64::from(able.credits), bytes, inline: 3 * inline, stalls: 1 };
+    let pieces = 3 + u64::from(able.credits);
+    let sent = Counters { pieces, bytes, inline: 3 * inline, stalls: 1, ..Counters::default() };
     assert_eq!(of(&t[0]), sent);
     assert_eq!(of(&t[1]), Counters { stalls: 4, ..sent });
     assert_eq!(t[0].counters().len(), 2, "one entry per link");

@@ -1,14 +1,14 @@
 //! The reference twin: links between ranks of one process, behind one lock.
 //!
 //! It keeps the contract in the plainest way, for tests of the engine and as the measure of other transports.
-//! Every piece is a buffer of its own; it is simple, not fast.
+//! Every piece is a buffer of its own, and any memory can be referred to; it is simple, not fast.
 
 use super::{
-    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Reach, ReceiverId, Refer, SenderId, Transport,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
-use crate::simd::{Buffers, PieceMut};
+use crate::simd::{Buffers, Piece, PieceMut};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,18 +36,27 @@ struct State {
     links: HashMap<LinkKey, VecDeque<Message>>,
     /// For each rank: how many pieces and credits have come to it.
     events: Vec<u64>,
+    /// Ranks whose references are not to be trusted any more.
+    withdrawn: Vec<bool>,
 }
 
 #[derive(Clone, Debug)]
 struct Message {
-    bytes: Arc<[u8]>,
+    body: Body,
     tag: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Bytes(Arc<[u8]>),
+    Reference(Piece),
 }
 
 impl LocalHub {
     /// A hub for `ranks` ranks, with pieces of at most `slot_bytes` bytes and `credits` of them per link.
     pub fn new(ranks: u32, slot_bytes: usize, credits: u32) -> LocalHub {
-        let state = State { links: HashMap::new(), events: vec![0; ranks as usize] };
+        let (events, withdrawn) = (vec![0; ranks as usize], vec![false; ranks as usize]);
+        let state = State { links: HashMap::new(), events, withdrawn };
         let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
         LocalHub { shared: Arc::new(shared), slot_bytes, credits }
     }
@@ -78,7 +87,13 @@ pub struct LocalTransport {
 struct Sender {
     links: Vec<LinkKey>,
     counters: Vec<Counters>,
-    reserved: Option<Vec<u8>>,
+    reserved: Option<Reserved>,
+}
+
+#[derive(Debug)]
+enum Reserved {
+    Slot(Vec<u8>),
+    Reference(Piece),
 }
 
 #[derive(Debug)]
@@ -96,25 +111,47 @@ impl Fabric for LocalTransport {
         }
         let state = self.hub.lock();
         let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
-        if sender.reserved.is_none() {
-            let full = |link: &LinkKey| state.links[link].len() >= self.hub.credits as usize;
-            if let Some(stalled) = sender.links.iter().position(full) {
-                sender.counters[stalled].stalls += 1;
-                return Ok(None);
-            }
+        if sender.reserved.is_none() && !sender.has_credit(&state, self.hub.credits) {
+            return Ok(None);
         }
-        let bytes = sender.reserved.get_or_insert_default();
+        if !matches!(sender.reserved, Some(Reserved::Slot(_))) {
+            sender.reserved = Some(Reserved::Slot(Vec::new()));
+        }
+        let Some(Reserved::Slot(bytes)) = &mut sender.reserved else { return Ok(None) };
         bytes.resize(len, 0);
         Ok(Some(Buffers::new(&[], bytes).output()))
+    }
+
+    fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
+        let state = self.hub.lock();
+        let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
+        if matches!(sender.reserved, Some(Reserved::Slot(_))) {
+            return Ok(Refer::NotMapped);
+        }
+        if sender.reserved.is_none() && !sender.has_credit(&state, self.hub.credits) {
+            return Ok(Refer::NoCredit);
+        }
+        sender.reserved = Some(Reserved::Reference(piece));
+        Ok(Refer::Ready)
+    }
+
+    fn settled(&mut self, to: SenderId) -> Result<bool> {
+        let state = self.hub.lock();
+        let sender = self.senders.get(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
+        let refers = |message: &Message| matches!(message.body, Body::Reference(_));
+        Ok(!sender.links.iter().any(|link| state.links[link].iter().any(refers)))
     }
 
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let mut state = self.hub.lock();
         let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
-        let bytes: Arc<[u8]> = sender.reserved.take().ok_or_else(|| not_held("publish"))?.into();
+        let body = match sender.reserved.take().ok_or_else(|| not_held("publish"))? {
+            Reserved::Slot(bytes) => Body::Bytes(bytes.into()),
+            Reserved::Reference(piece) => Body::Reference(piece),
+        };
         for (link, counters) in sender.links.iter().zip(&mut sender.counters) {
-            counters.count(bytes.len());
-            state.queue(*link).push_back(Message { bytes: Arc::clone(&bytes), tag });
+            counters.count(&body);
+            state.queue(*link).push_back(Message { body: body.clone(), tag });
             state.events[link.to as usize] += 1;
         }
         self.hub.shared.changed.notify_all();
@@ -129,8 +166,7 @@ impl Fabric for LocalTransport {
             return Ok(None);
         };
         receiver.held = true;
-        let piece = Buffers::new(&message.bytes, &mut []).input();
-        Ok(Some(Arrival { piece, tag: message.tag }))
+        Ok(Some(Arrival { piece: message.body.piece(), tag: message.tag }))
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {
@@ -140,7 +176,12 @@ impl Fabric for LocalTransport {
             return Err(not_held("release"));
         }
         let message = state.queue(receiver.link).pop_front().ok_or_else(|| not_held("release"))?;
-        receiver.counters.count(message.bytes.len());
+        if matches!(message.body, Body::Reference(_)) && state.withdrawn[receiver.link.from as usize] {
+            let what = "its call has failed, and what it sent by reference may have changed".to_string();
+            let peer = Some(receiver.link.from);
+            return Err(ErrorKind::Transport { transport: "local", peer, what, source: None }.into());
+        }
+        receiver.counters.count(&message.body);
         state.events[receiver.link.from as usize] += 1;
         self.hub.shared.changed.notify_all();
         Ok(())
@@ -253,7 +294,15 @@ impl Transport for LocalTransport {
     fn memory(&self) -> u64 {
         let state = self.hub.lock();
         let own = state.links.iter().filter(|(key, _)| key.from == self.rank);
-        own.flat_map(|(_, queue)| queue).map(|message| message.bytes.len() as u64).sum()
+        own.flat_map(|(_, queue)| queue).map(|message| message.body.own_bytes()).sum()
+    }
+
+    fn share(&mut self, _piece: Piece) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn withdraw(&mut self) {
+        self.hub.lock().withdrawn[self.rank as usize] = true;
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
@@ -288,11 +337,43 @@ impl State {
     }
 }
 
+impl Sender {
+    /// Whether every link has a credit; counts the stall where one has none.
+    fn has_credit(&mut self, state: &State, credits: u32) -> bool {
+        let full = |link: &LinkKey| state.links[link].len() >= credits as usize;
+        let stalled = self.links.iter().position(full);
+        if let Some(stalled) = stalled {
+            self.counters[stalled].stalls += 1;
+        }
+        stalled.is_none()
+    }
+}
+
+impl Body {
+    /// Bytes of memory that it takes.
+    fn own_bytes(&self) -> u64 {
+        match self {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::Reference(_) => 0,
+        }
+    }
+
+    fn piece(&self) -> Piece {
+        match self {
+            Body::Bytes(bytes) => Buffers::new(bytes, &mut []).input(),
+            Body::Reference(piece) => *piece,
+        }
+    }
+}
+
 impl Counters {
-    fn count(&mut self, len: usize) {
+    fn count(&mut self, body: &Body) {
+        let (len, refers) = (body.piece().len(), matches!(body, Body::Reference(_)));
         self.pieces += 1;
         self.bytes += len as u64;
-        self.inline += u64::from(len <= INLINE_BYTES);
+        self.inline += u64::from(!refers && len <= INLINE_BYTES);
+        self.referenced += u64::from(refers);
+        self.referenced_bytes += if refers { len as u64 } else { 0 };
     }
 
     fn add(&mut self, more: Counters) {
@@ -300,6 +381,8 @@ impl Counters {
         self.bytes += more.bytes;
         self.inline += more.inline;
         self.stalls += more.stalls;
+        self.referenced += more.referenced;
+        self.referenced_bytes += more.referenced_bytes;
     }
 }
 
@@ -327,4 +410,10 @@ mod tests {
     }
 
     crate::transport_conformance!(transports);
+    /// Every rank sees all memory of the process.
+    fn memory(bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
+    }
+
+    crate::reference_conformance!(transports, memory);
 }

@@ -43,10 +43,22 @@
 //! | in the line | `reserve` gives bytes inside the message's own cache line or work request | `peek` finds them beside the flag |
 //! | through a slot | `reserve` gives a slot in memory that the peer can read, or that is registered | `peek` gives the slot in place |
 //!
-//! Two more are foreseen, each as methods with a default that says "no": *by reference* (the sender
-//! publishes the address of mapped or registered user memory instead of filling a slot) and *offered* (the
-//! receiver announces its own buffer before the piece comes). Both change who owns which bytes between the
-//! same four calls, and nothing else.
+//! | by reference | `refer` in place of `reserve`: the message names bytes of mapped user memory | `peek` gives these bytes where they are |
+//!
+//! One more is foreseen, as methods with a default that says "no": *offered* (the receiver announces its own
+//! buffer before the piece comes). It changes who owns which bytes between the same calls, and nothing else.
+//!
+//! # References
+//!
+//! [`refer`](Fabric::refer) takes the place of `reserve`, and `publish` hands over the piece that it was given: no
+//! byte is copied. From `publish` until the last peer has released the message nobody may write these bytes.
+//! [`settled`](Fabric::settled) says when that is, and a call does not end before. A transport whose peers
+//! cannot see the memory answers [`Refer::NotMapped`], and the sender reserves a slot; so references are
+//! always optional, and a rank does not know how what it receives has travelled.
+//!
+//! A call that fails gives its buffers back while peers may still read them. [`Transport::withdraw`] tells them:
+//! from then on a `release` of a referenced piece is an error, so that bytes which have changed since are never
+//! taken for a result. That is why whoever uses a piece releases it before it publishes what it made of it.
 //!
 //! # How queue pairs implement it
 //!
@@ -105,12 +117,34 @@ pub struct Arrival {
     pub tag: u64,
 }
 
+/// What [`Fabric::refer`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refer {
+    /// `publish` will hand the piece over.
+    Ready,
+    /// A peer holds all credits: ask again, as after a `reserve` that gave nothing.
+    NoCredit,
+    /// The peers cannot see this memory, for now or at all: reserve a slot.
+    NotMapped,
+}
+
 /// The data path. The [module](self) has the contract of each call.
 pub trait Fabric {
     /// A slot of exactly `len` bytes (at most [`Capabilities::slot_bytes`]), or `None` for want of credit.
     fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>>;
 
-    /// Hands over the slot that `reserve` gave.
+    /// In place of `reserve`: `publish` shall hand over `piece` itself, where it lies. Idempotent as `reserve` is. After
+    /// a `reserve` that gave a slot the answer is [`Refer::NotMapped`]; a `reserve` after it takes its place.
+    fn refer(&mut self, _to: SenderId, _piece: Piece) -> Result<Refer> {
+        Ok(Refer::NotMapped)
+    }
+
+    /// Whether the peers have released every piece that was handed over by reference.
+    fn settled(&mut self, _to: SenderId) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Hands over the slot that `reserve` gave, or the piece that `refer` was given.
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()>;
 
     /// The oldest piece not yet released, or `None`.
@@ -148,6 +182,15 @@ pub trait Transport: Fabric + Send {
     /// Sleeps until something may have happened on one of the open links, at most for `limit`. May return
     /// early, never misses a piece or a credit that came before it slept.
     fn park(&mut self, limit: Duration) -> Result<()>;
+
+    /// Shows the memory in which `piece` lies to the peers that are connected, so that the first message that
+    /// refers to it need not. Whether it lies in memory that they can see at all.
+    fn share(&mut self, _piece: Piece) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// A call has failed: what was handed over by reference may change from now on. No call follows.
+    fn withdraw(&mut self) {}
 
     /// What every open link has done so far.
     fn counters(&self) -> Vec<(LinkKey, Counters)>;
@@ -201,6 +244,10 @@ pub struct Counters {
     pub bytes: u64,
     /// Pieces among them that travelled in the line.
     pub inline: u64,
+    /// Pieces among them that travelled by reference.
+    pub referenced: u64,
+    /// Their bytes, which no slot has seen.
+    pub referenced_bytes: u64,
     /// Polls that found no credit (at the sender) or no piece (at the receiver).
     pub stalls: u64,
 }
