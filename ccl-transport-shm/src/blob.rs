@@ -1,5 +1,6 @@
 //! What two ranks tell each other before they map each other's memory.
 
+use crate::mailbox::Address;
 use crate::shm::Geometry;
 use ccl_core::Rank;
 
@@ -44,6 +45,11 @@ pub(crate) struct Blob {
 }
 
 impl Blob {
+    /// Where the rank takes letters.
+    pub(crate) fn mailbox(&self) -> Address {
+        Address { segment: self.segment, token: self.token }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_le_bytes().to_vec();
         for number in [self.process, self.segment, self.token] {

@@ -1,16 +1,16 @@
 //! Opening links: swap words, pass descriptors, map.
 
 use crate::blob::{Blob, Row};
-use crate::mailbox::Mailbox;
+use crate::borrowing::Borrowing;
+use crate::mailbox::{Address, Letter, Mailbox};
 use crate::pool::warm_slots;
 use crate::shm::{Incoming, Outgoing, Segment};
 use crate::sys;
-use crate::transport::{ShmTransport, random};
+use crate::transport::{Peer, ShmTransport, random};
 use ccl_core::error::ErrorKind;
 use ccl_core::transport::{Exchange, LinkKey};
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -153,10 +153,10 @@ impl ShmTransport {
     fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, deadline: Instant) -> Result<()> {
         let (here, there): (Vec<_>, Vec<_>) = words.iter().partition(|(_, word)| word.process == process);
         for &(&peer, word) in &here {
-            if let Entry::Vacant(place) = self.peers.entry(peer) {
+            if !self.peers.contains_key(&peer) {
                 let segment = Segment::of_this_process(word.segment, self.segment_id)
                     .ok_or_else(|| broken(peer, "its transport was dropped while connecting"))?;
-                place.insert(segment);
+                self.meet(peer, segment, None);
             }
         }
         let mut to_send: BTreeMap<_, _> =
@@ -168,7 +168,7 @@ impl ShmTransport {
             let mailbox = self.mailbox.as_ref().expect("opened before the words were swapped");
             let mut failed = None;
             to_send.retain(|&peer, word| {
-                let sent = mailbox.post(self.rank, self.segment.fd(), word.segment, word.token);
+                let sent = mailbox.post(self.rank, None, self.segment.fd(), word.mailbox());
                 sent.map(|sent| !sent).unwrap_or_else(|e| {
                     failed = Some((peer, e));
                     true
@@ -177,12 +177,14 @@ impl ShmTransport {
             if let Some((peer, e)) = failed {
                 return Err(system(peer, "passing the descriptor of the links' memory", e));
             }
-            while let Some((peer, fd)) =
-                mailbox.take().map_err(|e| system(self.rank, "receiving descriptors", e))?
-            {
+            while let Some(letter) = self.letter()? {
+                let Letter { from: peer, number: None, fd } = letter else {
+                    self.borrow_from(letter)?;
+                    continue;
+                };
                 let Some(word) = to_come.remove(&peer) else { continue };
                 let segment = Segment::attach(word.segment, fd, self.geometry);
-                self.peers.insert(peer, segment.map_err(|what| broken(peer, what))?);
+                self.meet(peer, segment.map_err(|what| broken(peer, what))?, Some(word.mailbox()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() && !(to_send.is_empty() && to_come.is_empty()) {
@@ -192,6 +194,7 @@ impl ShmTransport {
                 return Err(absent_ranks(absent, start.elapsed()));
             }
             if !to_come.is_empty() || !to_send.is_empty() {
+                let mailbox = self.mailbox.as_ref().expect("opened before the words were swapped");
                 mailbox.wait(if to_send.is_empty() { left } else { left.min(RETRY) });
             }
         }
@@ -203,10 +206,17 @@ impl ShmTransport {
         if absent.is_empty() { Ok(()) } else { Err(absent_ranks(absent, start.elapsed())) }
     }
 
+    /// Keeps the segment of a peer.
+    fn meet(&mut self, peer: Rank, segment: Arc<Segment>, mailbox: Option<Address>) {
+        let lender = self.borrowed.len() as u32;
+        self.borrowed.push(Borrowing::default());
+        self.peers.insert(peer, Peer { segment, mailbox, lender });
+    }
+
     /// Registers the links of a row at both ends, and gets the memory of the warm slots of both, so that
     /// the first calls do not.
     fn add(&mut self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
-        let segment = &self.peers[&peer];
+        let Peer { segment, lender, .. } = &self.peers[&peer];
         self.barrier &= word.barrier;
         for (link, &channel) in (row.first..).zip(&row.to) {
             let key = LinkKey { from: self.rank, to: peer, channel };
@@ -221,7 +231,7 @@ impl ShmTransport {
         for (link, &channel) in (word.first..).zip(&row.from) {
             let key = LinkKey { from: peer, to: self.rank, channel };
             self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
-            self.incoming.push(Incoming::new(key, Arc::clone(segment), link));
+            self.incoming.push(Incoming::new(key, Arc::clone(segment), link, *lender));
         }
         Ok(())
     }
@@ -241,11 +251,11 @@ fn this_process() -> Result<u128> {
     }
 }
 
-fn broken(peer: Rank, what: impl Into<String>) -> Error {
+pub(crate) fn broken(peer: Rank, what: impl Into<String>) -> Error {
     ErrorKind::Transport { transport: "shm", peer: Some(peer), what: what.into(), source: None }.into()
 }
 
-fn system(peer: Rank, what: &str, e: rustix::io::Errno) -> Error {
+pub(crate) fn system(peer: Rank, what: &str, e: rustix::io::Errno) -> Error {
     let what = format!("{what}: {e}");
     ErrorKind::Transport { transport: "shm", peer: Some(peer), what, source: Some(e.into()) }.into()
 }

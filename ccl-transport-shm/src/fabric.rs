@@ -1,10 +1,12 @@
 //! The data path.
 
-use crate::ring::{Corrupt, INLINE_BYTES};
+use crate::lending::Told;
+use crate::ring::{Body, Corrupt, INLINE_BYTES};
+use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
-use ccl_core::simd::PieceMut;
-use ccl_core::transport::{Arrival, Fabric, ReceiverId, SenderId};
+use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
 
 /// The sending end for one or more links.
@@ -15,12 +17,12 @@ pub(crate) struct Sender {
     pub(crate) reserved: Option<Reservation>,
 }
 
-/// What `reserve` has given and `publish` has not yet taken.
+/// What `reserve` has given, or `refer` was given, and `publish` has not yet taken. What is in the line lies in
+/// that of the first link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
     len: usize,
-    /// `None`: in the line of the first link.
-    slot: Option<u32>,
+    body: Body,
 }
 
 impl Fabric for ShmTransport {
@@ -30,12 +32,12 @@ impl Fabric for ShmTransport {
         let first = sender.links[0] as usize;
         match sender.reserved {
             // The same room again, also for another length that fits there.
-            Some(Reservation { slot: Some(slot), .. }) if len <= self.geometry.slot_bytes => {
-                sender.reserved = Some(Reservation { len, slot: Some(slot) });
+            Some(Reservation { body: Body::Slot(slot), .. }) if len <= self.geometry.slot_bytes => {
+                sender.reserved = Some(Reservation { len, body: Body::Slot(slot) });
                 return Ok(Some(self.outgoing[first].slot_piece(slot, len)));
             }
-            Some(Reservation { slot: None, .. }) if len <= INLINE_BYTES => {
-                sender.reserved = Some(Reservation { len, slot: None });
+            Some(Reservation { body: Body::Line, .. }) if len <= INLINE_BYTES => {
+                sender.reserved = Some(Reservation { len, body: Body::Line });
                 return Ok(Some(self.outgoing[first].inline_piece(len)));
             }
             _ => {}
@@ -43,47 +45,65 @@ impl Fabric for ShmTransport {
         if len > self.geometry.slot_bytes {
             return Err(too_long(len, self.geometry.slot_bytes));
         }
-        if sender.reserved.is_none() {
-            for &link in &sender.links {
-                let link = &mut self.outgoing[link as usize];
-                if link.reserved {
-                    return Err(reserved_twice(link.key.to));
-                }
-                if !link.has_credit(&mut self.pool).map_err(|c| corrupt(link.key.to, c))? {
-                    link.starved = true;
-                    link.counters.stalls += 1;
-                    return Ok(None);
-                }
-                link.starved = false;
-            }
+        if sender.reserved.is_none() && !self.take_credits(to)? {
+            return Ok(None);
         }
-        let slot = match len > INLINE_BYTES {
-            false => None,
-            true => Some(self.take_slot()?),
+        let (body, piece) = if len > INLINE_BYTES {
+            let slot = self.take_slot()?;
+            (Body::Slot(slot), self.outgoing[first].slot_piece(slot, len))
+        } else {
+            (Body::Line, self.outgoing[first].inline_piece(len))
         };
-        let sender = &mut self.senders[to.0 as usize];
-        for &link in &sender.links {
-            self.outgoing[link as usize].reserved = true;
+        self.hold(to, Reservation { len, body });
+        Ok(Some(piece))
+    }
+
+    #[inline]
+    fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
+        let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
+        if matches!(sender.reserved, Some(Reservation { body: Body::Line | Body::Slot(_), .. })) {
+            return Ok(Refer::NotMapped);
         }
-        sender.reserved = Some(Reservation { len, slot });
-        let first = &self.outgoing[first];
-        Ok(Some(match slot {
-            None => first.inline_piece(len),
-            Some(slot) => first.slot_piece(slot, len),
-        }))
+        let Some(place) = self.lending.find(piece) else { return Ok(Refer::NotMapped) };
+        let is_told = |&link: &u32| {
+            let peer = self.outgoing[link as usize].key.to;
+            self.lending.told(place, peer) == Told::Yes
+        };
+        if !sender.links.iter().all(is_told) && !self.tell_all(to, place) {
+            return Ok(Refer::NotMapped);
+        }
+        let Some(number) = self.lending.number(place) else { return Ok(Refer::NotMapped) };
+        if self.senders[to.0 as usize].reserved.is_none() && !self.take_credits(to)? {
+            return Ok(Refer::NoCredit);
+        }
+        let body = Body::Lent { number, offset: place.offset };
+        self.hold(to, Reservation { len: piece.len(), body });
+        Ok(Refer::Ready)
+    }
+
+    #[inline]
+    fn settled(&mut self, to: SenderId) -> Result<bool> {
+        let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
+        let mut settled = true;
+        for &link in &sender.links {
+            let link = &mut self.outgoing[link as usize];
+            settled &= link.is_settled(&mut self.pool).map_err(|c| corrupt(link.key.to, c))?;
+        }
+        Ok(settled)
     }
 
     #[inline]
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let Some(sender) = self.senders.get_mut(to.0 as usize) else { return Err(no_such_end(to.0)) };
-        let Some(Reservation { len, slot }) = sender.reserved.take() else { return Err(not_held("publish")) };
+        let Some(Reservation { len, body }) = sender.reserved.take() else { return Err(not_held("publish")) };
         if let [link] = *sender.links {
-            self.outgoing[link as usize].publish(tag, len, slot);
+            self.outgoing[link as usize].publish(tag, len, body);
             return Ok(());
         }
-        match slot {
-            Some(slot) => self.pool.share(slot, sender.links.len() as u32),
-            None => {
+        match body {
+            Body::Slot(slot) => self.pool.share(slot, sender.links.len() as u32),
+            Body::Lent { .. } => {}
+            Body::Line => {
                 let line = self.outgoing[sender.links[0] as usize].inline_piece(len);
                 for &link in &sender.links[1..] {
                     self.outgoing[link as usize].copy_inline(line);
@@ -91,7 +111,7 @@ impl Fabric for ShmTransport {
             }
         }
         for &link in &sender.links {
-            self.outgoing[link as usize].publish(tag, len, slot);
+            self.outgoing[link as usize].publish(tag, len, body);
         }
         Ok(())
     }
@@ -99,17 +119,63 @@ impl Fabric for ShmTransport {
     #[inline]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        link.peek().map_err(|c| corrupt(link.key.from, c))
+        match link.peek(&self.borrowed[link.lender as usize]).map_err(|c| corrupt(link.key.from, c))? {
+            Look::Nothing => Ok(None),
+            Look::Piece(arrival) => Ok(Some(arrival)),
+            Look::Unknown => self.peek_after_the_mail(from),
+        }
     }
 
     #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        if link.release() { Ok(()) } else { Err(not_held("release")) }
+        let was_held = link.release().map_err(|c| corrupt(link.key.from, c))?;
+        if was_held { Ok(()) } else { Err(not_held("release")) }
     }
 }
 
 impl ShmTransport {
+    /// A credit on every link of a sender, if there is one.
+    #[inline]
+    fn take_credits(&mut self, to: SenderId) -> Result<bool> {
+        for &link in &self.senders[to.0 as usize].links {
+            let link = &mut self.outgoing[link as usize];
+            if link.reserved {
+                return Err(reserved_twice(link.key.to));
+            }
+            if !link.has_credit(&mut self.pool).map_err(|c| corrupt(link.key.to, c))? {
+                link.starved = true;
+                link.counters.stalls += 1;
+                return Ok(false);
+            }
+            link.starved = false;
+        }
+        Ok(true)
+    }
+
+    /// Keeps what `publish` will take. The credits are there.
+    #[inline]
+    fn hold(&mut self, to: SenderId, reservation: Reservation) {
+        let sender = &mut self.senders[to.0 as usize];
+        for &link in &sender.links {
+            self.outgoing[link as usize].reserved = true;
+        }
+        sender.reserved = Some(reservation);
+    }
+
+    /// Looks at a piece that names lent memory of which we knew nothing yet.
+    #[cold]
+    fn peek_after_the_mail(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
+        let peer = self.incoming[from.0 as usize].key.from;
+        self.borrow(peer, from)?;
+        let link = &mut self.incoming[from.0 as usize];
+        match link.peek(&self.borrowed[link.lender as usize]).map_err(|c| corrupt(peer, c))? {
+            Look::Nothing => Ok(None),
+            Look::Piece(arrival) => Ok(Some(arrival)),
+            Look::Unknown => Err(corrupt(peer, Corrupt("a message names memory that was never lent"))),
+        }
+    }
+
     /// A slot for a link that has a credit.
     #[inline]
     fn take_slot(&mut self) -> Result<u32> {
@@ -134,7 +200,7 @@ impl ShmTransport {
 }
 
 #[cold]
-fn corrupt(peer: Rank, Corrupt(what): Corrupt) -> Error {
+pub(crate) fn corrupt(peer: Rank, Corrupt(what): Corrupt) -> Error {
     let what = format!("the shared memory of a link is damaged: {what}");
     ErrorKind::Transport { transport: "shm", peer: Some(peer), what, source: None }.into()
 }

@@ -10,16 +10,21 @@
 //! - *A short message is one cache line* written by the sender and read by the receiver: flag, tag
 //!   and bytes together.
 //! - *A piece for several peers is written once.*
+//! - *Memory of the user that peers can map* ([`SharedMemory`]) travels by reference: no byte of it is copied.
 //! - *A peer cannot crash us through the shared memory*: each word that comes from there is checked before
 //!   it is used, and a wrong one is an error that names the peer. (A peer that scribbles over payloads
 //!   corrupts data, as it could by sending wrong data.)
 //!
 //! # How it is built
 //!
-//! Each rank owns one segment: a bell, the links that it sends on, and a pool of payload slots
+//! Each rank owns one segment: a bell, a ledger, the links that it sends on, and a pool of payload slots
 //! that they share. Peers map it whole. Per link there is a ring of entries and a line through which the
 //! receiver returns credits (`ring`); the sender alone keeps account of the slots (`pool`); a rank
 //! that sleeps is woken by its bell (`bell`). These three run under loom exactly as in production.
+//!
+//! Shared memory of the user is *lent* (`lending`, `borrowing`) under a number that the lender's ledger lists
+//! (`ledger`). Before the first message that names it the lender puts the descriptor into the peer's mailbox; a peer that
+//! reads a number which it does not know looks there. When the memory is freed its number leaves the ledger.
 //!
 //! # Checks
 //!
@@ -34,6 +39,8 @@
 #[cfg_attr(loom, allow(dead_code))]
 mod bell;
 #[cfg_attr(loom, allow(dead_code))]
+mod ledger;
+#[cfg_attr(loom, allow(dead_code))]
 mod pool;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
@@ -42,6 +49,8 @@ mod sync;
 #[cfg(not(loom))]
 mod blob;
 #[cfg(not(loom))]
+mod borrowing;
+#[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
 mod connect;
@@ -49,6 +58,10 @@ mod connect;
 mod fabric;
 #[cfg(not(loom))]
 mod host;
+#[cfg(not(loom))]
+mod lending;
+#[cfg(not(loom))]
+mod loans;
 #[cfg(not(loom))]
 mod mailbox;
 #[cfg(not(loom))]
@@ -67,4 +80,4 @@ mod transport;
 mod loom_tests;
 
 #[cfg(not(loom))]
-pub use {config::ShmConfig, transport::ShmTransport};
+pub use {config::ShmConfig, shm::SharedMemory, transport::ShmTransport};

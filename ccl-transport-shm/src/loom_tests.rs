@@ -9,7 +9,7 @@
 
 use crate::bell::{Bell, CREDIT, PIECE};
 use crate::pool::Pool;
-use crate::ring::{Credit, Entry, RecvEnd, SendEnd};
+use crate::ring::{Body, Credit, Entry, RecvEnd, SendEnd};
 use crate::sync::{Cell, Ordering, light_barrier};
 use loom::sync::Arc;
 use loom::thread;
@@ -51,7 +51,7 @@ fn loom_ring_wraps_around() {
                 }
                 let entry = &there.entries[end.at()];
                 entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
-                end.publish(entry, u64::from(k), 1, None);
+                end.publish(entry, u64::from(k), 1, Body::Line);
             }
         });
         let mut end = RecvEnd::new(CREDITS);
@@ -62,7 +62,7 @@ fn loom_ring_wraps_around() {
                     None => thread::yield_now(),
                 }
             };
-            assert_eq!((message.tag, message.len, message.slot), (u64::from(k), 1, None));
+            assert_eq!((message.tag, message.len, message.body), (u64::from(k), 1, Body::Line));
             link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
             end.release(&link.credit);
         }
@@ -99,7 +99,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
         slot_bytes.with_mut(|byte| unsafe { *byte = 10 });
         pool.share(slot, 2);
         for (end, link) in ends.iter_mut().zip(links.iter()) {
-            end.publish(&link.entries[0], 0, 200, Some(slot));
+            end.publish(&link.entries[0], 0, 200, Body::Slot(slot));
         }
         let mut released = 0;
         for (end, link) in ends.iter_mut().zip(links.iter()) {
@@ -132,7 +132,7 @@ fn loom_no_wake_up_is_lost() {
         let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
         let waker = thread::spawn(move || {
             let mut end = SendEnd::new(CREDITS);
-            end.publish(&there.entries[0], 1, 0, None);
+            end.publish(&there.entries[0], 1, 0, Body::Line);
             theirs.must_ring(PIECE)
         });
         bell.arm(PIECE);
@@ -150,7 +150,7 @@ fn loom_credits_wake_who_waits_for_them() {
     model(|| {
         let (link, bell) = (Arc::new(Link::new()), Arc::new(Bell::new()));
         let mut end = SendEnd::new(1);
-        end.publish(&link.entries[0], 1, 0, None);
+        end.publish(&link.entries[0], 1, 0, Body::Line);
         let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
         let waker = thread::spawn(move || {
             let mut end = RecvEnd::new(1);

@@ -13,8 +13,28 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// Token and rank.
-const LETTER: usize = 20;
+/// Token, rank, and what the descriptor is.
+const LETTER: usize = 24;
+/// In place of a number of lent memory: the descriptor is that of the rank's segment.
+const SEGMENT: u32 = 0;
+
+/// A descriptor and who sent it.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) from: Rank,
+    /// The number under which it is lent; `None` for the segment itself.
+    pub(crate) number: Option<u32>,
+    pub(crate) fd: OwnedFd,
+}
+
+/// Where a peer takes letters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    /// Its segment's id.
+    pub(crate) segment: u128,
+    /// What a letter must begin with.
+    pub(crate) token: u128,
+}
 
 /// A socket at which peers leave their descriptors.
 #[derive(Debug)]
@@ -38,18 +58,27 @@ impl Mailbox {
         Ok(Mailbox { socket, token })
     }
 
-    /// Sends a descriptor to the mailbox of another segment's owner; false if it is full for now.
-    pub(crate) fn post(&self, from: Rank, fd: BorrowedFd<'_>, to: u128, token: u128) -> Result<bool, Errno> {
+    /// Sends a descriptor, of memory lent under `number` or of the segment, to another mailbox; false if that is
+    /// full for now.
+    pub(crate) fn post(
+        &self,
+        from: Rank,
+        number: Option<u32>,
+        fd: BorrowedFd<'_>,
+        to: Address,
+    ) -> Result<bool, Errno> {
         let mut letter = [0; LETTER];
-        letter[..16].copy_from_slice(&token.to_le_bytes());
-        letter[16..].copy_from_slice(&from.to_le_bytes());
+        letter[..16].copy_from_slice(&to.token.to_le_bytes());
+        letter[16..20].copy_from_slice(&from.to_le_bytes());
+        letter[20..].copy_from_slice(&number.unwrap_or(SEGMENT).to_le_bytes());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
         let fits = control.push(SendAncillaryMessage::ScmRights(&fds));
         debug_assert!(fits);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match sendmsg_addr(&self.socket, &address(to)?, &[IoSlice::new(&letter)], &mut control, flags) {
+        match sendmsg_addr(&self.socket, &address(to.segment)?, &[IoSlice::new(&letter)], &mut control, flags)
+        {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(false),
             Err(e) => Err(e),
@@ -57,7 +86,7 @@ impl Mailbox {
     }
 
     /// Takes the next descriptor out, if one has come.
-    pub(crate) fn take(&self) -> Result<Option<(Rank, OwnedFd)>, Errno> {
+    pub(crate) fn take(&self) -> Result<Option<Letter>, Errno> {
         loop {
             let mut letter = [0; LETTER + 1];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -75,13 +104,13 @@ impl Mailbox {
                 _ => None,
             });
             let fd = descriptors.next().and_then(|mut fds| fds.next());
-            let (token, rank) = (&letter[..16], &letter[16..LETTER]);
+            let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| letter[at + i]));
             if let Some(fd) = fd
                 && received.bytes == LETTER
-                && token == self.token.to_le_bytes()
+                && letter[..16] == self.token.to_le_bytes()
             {
-                let rank = u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]);
-                return Ok(Some((rank, fd)));
+                let number = Some(word(20)).filter(|number| *number != SEGMENT);
+                return Ok(Some(Letter { from: word(16), number, fd }));
             }
         }
     }
@@ -117,16 +146,17 @@ mod tests {
             let (to, flags) = (address(segment).unwrap(), SendFlags::DONTWAIT);
             sendmsg_addr(&stranger.socket, &to, &[IoSlice::new(bytes)], &mut control, flags).unwrap();
         };
-        let right = [&token.to_le_bytes()[..], &3_u32.to_le_bytes()].concat();
+        let right = [&token.to_le_bytes()[..], &3_u32.to_le_bytes(), &9_u32.to_le_bytes()].concat();
         let fd = stranger.socket.as_fd();
         post(b"", Some(fd));
-        post(&right[..19], Some(fd));
+        post(&right[..23], Some(fd));
         post(&[&right[..], b"x"].concat(), Some(fd));
         post(&right, None);
-        assert!(stranger.post(3, fd, segment, token + 1).unwrap());
-        assert!(stranger.post(3, fd, segment, token).unwrap());
-        let (rank, _) = mailbox.take().unwrap().unwrap();
-        assert_eq!(rank, 3);
+        assert!(stranger.post(3, None, fd, Address { segment, token: token + 1 }).unwrap());
+        assert!(stranger.post(3, None, fd, Address { segment, token }).unwrap());
+        assert!(stranger.post(4, Some(77), fd, Address { segment, token }).unwrap());
+        let take = || mailbox.take().unwrap().map(|letter| (letter.from, letter.number));
+        assert_eq!((take(), take()), (Some((3, None)), Some((4, Some(77)))));
         assert!(mailbox.take().unwrap().is_none(), "a letter that is not for us was taken");
     }
 }

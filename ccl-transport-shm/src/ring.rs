@@ -15,22 +15,26 @@ pub(crate) const INLINE_BYTES: usize = 104;
 
 /// Set in the length: the bytes are in a slot, not in the entry.
 const IN_SLOT: u32 = 1 << 31;
+/// Set in the length: the bytes are in memory that the sender has lent.
+const LENT: u32 = 1 << 30;
+/// Bits of a place that count bytes from the start of lent memory; the others number it.
+const OFFSET_BITS: u32 = 40;
+/// Bytes of lent memory that a message can name, from its start.
+pub(crate) const LENT_BYTES: u64 = 1 << OFFSET_BITS;
 
 /// One message of a link: two cache lines, of which a message up to 40 bytes touches the first only.
 ///
 /// All-zero bytes are a valid entry, "never written".
 #[repr(C, align(128))]
 pub(crate) struct Entry {
-    /// Sequence number in the upper half, length and [`IN_SLOT`] in the lower. The sender stores it last,
-    /// with Release: it publishes all other fields and the slot. The receiver loads it with Acquire.
+    /// Sequence number in the upper half; length, [`IN_SLOT`] and [`LENT`] in the lower. The sender stores it
+    /// last, with Release: it publishes all other fields and the bytes. The receiver loads it with Acquire.
     flag: AtomicU64,
     /// The call's tag. Written by the sender before the flag (Relaxed), read after it.
     tag: AtomicU64,
-    /// The slot's number, if the bytes are in a slot. Written and read like the tag.
-    slot: AtomicU32,
-    /// Fills the gap.
-    reserved: u32,
-    /// The bytes, unless they are in a slot. The sender's while it holds the credit and has not
+    /// The slot's number, or number and offset of lent memory. Written and read like the tag.
+    place: AtomicU64,
+    /// The bytes, if they are nowhere else. The sender's while it holds the credit and has not
     /// stored the flag, the receiver's to read from then until it returns the credit.
     pub(crate) inline: Cell<[u8; INLINE_BYTES]>,
 }
@@ -55,8 +59,23 @@ pub(crate) struct Corrupt(pub(crate) &'static str);
 pub(crate) struct Message {
     pub(crate) len: u32,
     pub(crate) tag: u64,
-    /// `None`: the bytes are in the entry.
-    pub(crate) slot: Option<u32>,
+    pub(crate) body: Body,
+}
+
+/// Where a message's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// In the entry.
+    Line,
+    /// In the slot of this number.
+    Slot(u32),
+    /// In the lent memory of this number (24 bits), so many bytes from its start (less than [`LENT_BYTES`]).
+    Lent {
+        /// Which.
+        number: u32,
+        /// Where in it.
+        offset: u64,
+    },
 }
 
 /// The sender's count of a link.
@@ -119,8 +138,8 @@ impl SendEnd {
 
     /// Hands over the entry [`at`](SendEnd::at), for which there must be a credit.
     #[inline]
-    pub(crate) fn publish(&mut self, entry: &Entry, tag: u64, len: u32, slot: Option<u32>) {
-        debug_assert!(self.has_credit() && len < IN_SLOT);
+    pub(crate) fn publish(&mut self, entry: &Entry, tag: u64, len: u32, body: Body) {
+        debug_assert!(self.has_credit() && len < LENT);
         self.published = self.published.wrapping_add(1);
         self.at += 1;
         if self.at == self.credits {
@@ -128,9 +147,17 @@ impl SendEnd {
         }
         entry.tag.store(tag, Ordering::Relaxed);
         let mut low = len;
-        if let Some(slot) = slot {
-            entry.slot.store(slot, Ordering::Relaxed);
-            low |= IN_SLOT;
+        match body {
+            Body::Line => {}
+            Body::Slot(slot) => {
+                entry.place.store(u64::from(slot), Ordering::Relaxed);
+                low |= IN_SLOT;
+            }
+            Body::Lent { number, offset } => {
+                debug_assert!(offset < LENT_BYTES && number >> (u64::BITS - OFFSET_BITS) == 0);
+                entry.place.store(u64::from(number) << OFFSET_BITS | offset, Ordering::Relaxed);
+                low |= LENT;
+            }
         }
         entry.flag.store(u64::from(self.published) << 32 | u64::from(low), Ordering::Release);
     }
@@ -170,8 +197,18 @@ impl RecvEnd {
             };
         }
         let tag = entry.tag.load(Ordering::Relaxed);
-        let slot = (low & IN_SLOT != 0).then(|| entry.slot.load(Ordering::Relaxed));
-        Ok(Some(Message { len: low & !IN_SLOT, tag, slot }))
+        let place = || entry.place.load(Ordering::Relaxed);
+        let body = match (low & IN_SLOT != 0, low & LENT != 0) {
+            (false, false) => Body::Line,
+            // No segment has as many slots as would not fit: what is cut to the last number is refused as such.
+            (true, false) => Body::Slot(place().try_into().unwrap_or(u32::MAX)),
+            (false, true) => {
+                let place = place();
+                Body::Lent { number: (place >> OFFSET_BITS) as u32, offset: place & (LENT_BYTES - 1) }
+            }
+            (true, true) => return Err(Corrupt("a message lies in two places")),
+        };
+        Ok(Some(Message { len: low & !(IN_SLOT | LENT), tag, body }))
     }
 
     /// Returns the oldest message, which [`peek`](RecvEnd::peek) has given.
@@ -202,8 +239,7 @@ pub(crate) mod boxed {
             Entry {
                 flag: AtomicU64::new(0),
                 tag: AtomicU64::new(0),
-                slot: AtomicU32::new(0),
-                reserved: 0,
+                place: AtomicU64::new(0),
                 inline: Cell::new([0; INLINE_BYTES]),
             }
         }
@@ -218,9 +254,14 @@ pub(crate) mod boxed {
     #[cfg(not(loom))]
     impl Entry {
         /// Writes what a peer might have written.
-        pub(crate) fn forge(&self, sequence: u32, len: u32, slot: Option<u32>) {
-            self.slot.store(slot.unwrap_or(0), Ordering::Relaxed);
-            let low = len | if slot.is_some() { IN_SLOT } else { 0 };
+        pub(crate) fn forge(&self, sequence: u32, len: u32, body: Body) {
+            let (place, bits) = match body {
+                Body::Line => (0, 0),
+                Body::Slot(slot) => (u64::from(slot), IN_SLOT),
+                Body::Lent { number, offset } => (u64::from(number) << OFFSET_BITS | offset, LENT),
+            };
+            self.place.store(place, Ordering::Relaxed);
+            let low = len | bits;
             self.flag.store(u64::from(sequence) << 32 | u64::from(low), Ordering::Release);
         }
     }
@@ -238,6 +279,15 @@ pub(crate) mod boxed {
 mod tests {
     use super::*;
 
+    /// Message `i` of a lap: one of each kind.
+    fn body(i: u64) -> Body {
+        match i {
+            0 => Body::Line,
+            1 => Body::Slot(7),
+            _ => Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 },
+        }
+    }
+
     #[test]
     fn counts_wrap_around() {
         let entries = [Entry::new(), Entry::new(), Entry::new()];
@@ -250,13 +300,12 @@ mod tests {
             assert_eq!(recv.peek(&entries[recv.at()]), Ok(None));
             for i in 0..3 {
                 assert!(send.has_credit());
-                send.publish(&entries[send.at()], k * 3 + i, i as u32, (i == 2).then_some(7));
+                send.publish(&entries[send.at()], k * 3 + i, i as u32, body(i));
             }
             assert!(!send.has_credit());
             assert_eq!(send.refresh(&credit), Ok(0));
             for i in 0..3 {
-                let slot = (i == 2).then_some(7);
-                let expected = Message { len: i as u32, tag: k * 3 + i, slot };
+                let expected = Message { len: i as u32, tag: k * 3 + i, body: body(i) };
                 assert_eq!(recv.peek(&entries[recv.at()]), Ok(Some(expected)));
                 recv.release(&credit);
             }
@@ -268,6 +317,8 @@ mod tests {
     fn impossible_words_are_errors() {
         let (entry, credit) = (Entry::new(), Credit::new());
         entry.flag.store(9 << 32, Ordering::Relaxed);
+        assert!(RecvEnd::new(4).peek(&entry).is_err());
+        entry.flag.store(1 << 32 | u64::from(IN_SLOT | LENT), Ordering::Relaxed);
         assert!(RecvEnd::new(4).peek(&entry).is_err());
         credit.released.store(1, Ordering::Relaxed);
         assert!(SendEnd::new(4).refresh(&credit).is_err());

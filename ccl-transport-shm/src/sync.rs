@@ -3,8 +3,7 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use std::sync::atomic::Ordering;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
     /// Bytes that one side writes before it publishes them and the other reads afterwards.
     pub(crate) type Cell<T> = std::cell::UnsafeCell<T>;
@@ -20,15 +19,14 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::Ordering;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
     pub(crate) type Cell<T> = loom::cell::UnsafeCell<T>;
 
     /// An interrupt on the other core that executes a full fence is, for the program's order, a full fence
     /// on this one too.
     pub(crate) fn light_barrier() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -1,14 +1,17 @@
 //! The set-up: one object per rank and communicator.
 
 use crate::bell;
+use crate::borrowing::Borrowing;
 use crate::config::ShmConfig;
 use crate::fabric::Sender;
 use crate::host::Host;
-use crate::mailbox::Mailbox;
+use crate::lending::Lending;
+use crate::mailbox::{Address, Mailbox};
 use crate::pool::Pool;
 use crate::ring::INLINE_BYTES;
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
+use ccl_core::simd::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
@@ -32,7 +35,7 @@ pub struct ShmTransport {
     /// What peers must know to send us their descriptors.
     pub(crate) token: u128,
     pub(crate) mailbox: Option<Mailbox>,
-    pub(crate) peers: HashMap<Rank, Arc<Segment>>,
+    pub(crate) peers: HashMap<Rank, Peer>,
     /// Whether all who may have to wake us, and we ourselves, take part in heavy barriers.
     pub(crate) barrier: bool,
     /// Links handed out in our segment.
@@ -43,7 +46,20 @@ pub struct ShmTransport {
     pub(crate) outgoing_at: HashMap<(Rank, u16), u32>,
     pub(crate) incoming_at: HashMap<(Rank, u16), u32>,
     pub(crate) senders: Vec<Sender>,
+    pub(crate) lending: Lending,
+    /// What each peer has lent, by [`Peer::lender`].
+    pub(crate) borrowed: Vec<Borrowing>,
     sender_at: HashMap<(Vec<Rank>, u16), SenderId>,
+}
+
+/// A rank whose segment we have mapped.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) segment: Arc<Segment>,
+    /// Where it takes letters; `None` for a rank of this process, which needs none.
+    pub(crate) mailbox: Option<Address>,
+    /// Its place in [`ShmTransport::borrowed`].
+    pub(crate) lender: u32,
 }
 
 impl ShmTransport {
@@ -73,6 +89,8 @@ impl ShmTransport {
             outgoing_at: HashMap::new(),
             incoming_at: HashMap::new(),
             senders: Vec::new(),
+            lending: Lending::new(ranks),
+            borrowed: Vec::new(),
             sender_at: HashMap::new(),
         })
     }
@@ -148,7 +166,8 @@ impl Transport for ShmTransport {
     fn park(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         let segment = Arc::clone(&self.segment);
-        let starved = self.outgoing.iter().any(|link| link.starved);
+        self.tidy_loans();
+        let starved = self.outgoing.iter().any(|link| link.awaits_credit());
         let news = if starved { bell::PIECE | bell::CREDIT } else { bell::PIECE };
         loop {
             if self.look() {
@@ -171,9 +190,27 @@ impl Transport for ShmTransport {
         links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
     }
 
+    fn share(&mut self, piece: Piece) -> Result<bool> {
+        self.share_memory(piece)
+    }
+
+    fn withdraw(&mut self) {
+        self.segment.ledger().withdraw();
+    }
+
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
         let sent = self.outgoing.iter().map(|link| (link.key, link.counters));
         sent.chain(self.incoming.iter().map(|link| (link.key, link.counters))).collect()
+    }
+}
+
+/// A transport that is dropped in the middle of a call gives memory back to the user that peers may still read.
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        let pool = &mut self.pool;
+        if !self.outgoing.iter_mut().all(|link| link.is_settled(pool).unwrap_or(false)) {
+            self.segment.ledger().withdraw();
+        }
     }
 }
 

@@ -2,11 +2,28 @@
 
 use super::Segment;
 use crate::bell::{Bell, CREDIT};
-use crate::ring::{Corrupt, Credit, Entry, INLINE_BYTES, RecvEnd};
+use crate::borrowing::Borrowing;
+use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+/// What is there to read.
+#[derive(Debug)]
+pub(crate) enum Look {
+    Nothing,
+    Piece(Arrival),
+    /// A piece in memory that was lent under a number that we do not know yet.
+    Unknown,
+}
+
+/// A piece that `peek` gave and that is not released.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    len: u32,
+    body: Body,
+}
 
 /// A link's receiving end; the link lies in the peer's segment.
 #[derive(Debug)]
@@ -15,12 +32,13 @@ pub(crate) struct Incoming {
     credit: NonNull<Credit>,
     bell: NonNull<Bell>,
     end: RecvEnd,
-    /// Length and whether it is in the line, of the piece that `peek` gave and that is not released.
-    held: Option<(u32, bool)>,
+    held: Option<Held>,
     /// The count of released pieces at which the last sleep has already told of a piece.
     told: Option<u32>,
     pub(crate) counters: Counters,
     pub(crate) key: LinkKey,
+    /// The account of what the peer has lent.
+    pub(crate) lender: u32,
     peer: Arc<Segment>,
 }
 
@@ -28,7 +46,7 @@ pub(crate) struct Incoming {
 unsafe impl Send for Incoming {}
 
 impl Incoming {
-    pub(crate) fn new(key: LinkKey, peer: Arc<Segment>, link: u32) -> Incoming {
+    pub(crate) fn new(key: LinkKey, peer: Arc<Segment>, link: u32, lender: u32) -> Incoming {
         let (credit, entries) = peer.link(link);
         Incoming {
             entries,
@@ -39,6 +57,7 @@ impl Incoming {
             told: None,
             counters: Counters::default(),
             key,
+            lender,
             peer,
         }
     }
@@ -52,39 +71,69 @@ impl Incoming {
 
     /// The oldest piece not released.
     #[inline]
-    pub(crate) fn peek(&mut self) -> Result<Option<Arrival>, Corrupt> {
+    pub(crate) fn peek(&mut self, borrowed: &Borrowing) -> Result<Look, Corrupt> {
         let Some(message) = self.end.peek(self.entry())? else {
             self.counters.stalls += 1;
-            return Ok(None);
+            return Ok(Look::Nothing);
         };
         let len = message.len as usize;
-        let at: *const u8 = match message.slot {
-            None if len <= INLINE_BYTES => self.entry().inline.get().cast::<u8>(),
-            Some(slot) if slot < self.peer.geometry().slots() && len <= self.peer.geometry().slot_bytes => {
+        let at: *const u8 = match message.body {
+            Body::Line if len <= INLINE_BYTES => self.entry().inline.get().cast::<u8>(),
+            Body::Slot(slot)
+                if slot < self.peer.geometry().slots() && len <= self.peer.geometry().slot_bytes =>
+            {
                 self.peer.slot(slot).as_ptr()
+            }
+            Body::Lent { number, offset } => {
+                let Some(loan) = borrowed.find(number) else { return Ok(Look::Unknown) };
+                loan.bytes(offset, len).ok_or(Corrupt("a message lies outside the memory that it names"))?
             }
             _ => return Err(Corrupt("a message lies outside the slots")),
         };
-        self.held = Some((message.len, message.slot.is_none()));
-        // SAFETY: the bytes lie in `peer`'s mapping, as just checked, and are not written until `release`.
-        Ok(Some(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
+        self.held = Some(Held { len: message.len, body: message.body });
+        // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
+        // they are held; and they are not written until `release`.
+        Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
+    }
+
+    /// The number of the lent memory that the message at hand names.
+    pub(crate) fn number(&self) -> Option<u32> {
+        match self.end.peek(self.entry()) {
+            Ok(Some(Message { body: Body::Lent { number, .. }, .. })) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Whether a piece is held that lies in lent memory.
+    pub(crate) fn holds_loan(&self) -> bool {
+        matches!(self.held, Some(Held { body: Body::Lent { .. }, .. }))
     }
 
     /// Gives the piece back; false if there is none. Wakes a sender that sleeps for it.
     #[inline]
-    pub(crate) fn release(&mut self) -> bool {
-        let Some((len, inline)) = self.held.take() else { return false };
+    pub(crate) fn release(&mut self) -> Result<bool, Corrupt> {
+        let Some(Held { len, body }) = self.held.take() else { return Ok(false) };
+        match body {
+            Body::Line => self.counters.inline += 1,
+            Body::Slot(_) => {}
+            Body::Lent { .. } if self.peer.ledger().is_withdrawn() => {
+                return Err(Corrupt("its call has failed, and what it lent may have changed since"));
+            }
+            Body::Lent { .. } => {
+                self.counters.referenced += 1;
+                self.counters.referenced_bytes += u64::from(len);
+            }
+        }
         // SAFETY: in `peer`, which lives as long as `self`; any bytes are a valid credit line.
         self.end.release(unsafe { self.credit.as_ref() });
         self.counters.pieces += 1;
         self.counters.bytes += u64::from(len);
-        self.counters.inline += u64::from(inline);
         // SAFETY: in `peer`, as above.
         let bell = unsafe { self.bell.as_ref() };
         if bell.must_ring(CREDIT) {
             crate::park::wake(bell);
         }
-        true
+        Ok(true)
     }
 
     /// Whether a piece is there that nobody has peeked at, and this was not told before. An impossible

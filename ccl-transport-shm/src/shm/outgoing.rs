@@ -3,7 +3,7 @@
 use super::Segment;
 use crate::bell::{Bell, PIECE};
 use crate::pool::Pool;
-use crate::ring::{Corrupt, Credit, Entry, INLINE_BYTES, SendEnd};
+use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SendEnd};
 use ccl_core::simd::PieceMut;
 use ccl_core::transport::{Counters, LinkKey};
 use std::ptr::NonNull;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// In place of a slot's number: the message was in the line.
 const NO_SLOT: u32 = u32::MAX;
+/// In place of a slot's number: the message was in lent memory.
+const LENT: u32 = u32::MAX - 1;
 
 /// A link's sending end; the link lies in this rank's segment.
 #[derive(Debug)]
@@ -19,10 +21,14 @@ pub(crate) struct Outgoing {
     credit: NonNull<Credit>,
     bell: NonNull<Bell>,
     end: SendEnd,
-    /// The slot of each message in the ring, or [`NO_SLOT`].
+    /// The slot of each message in the ring, or [`NO_SLOT`] or [`LENT`].
     slots: Box<[u32]>,
     /// The ring position of the oldest message not known to be released.
     oldest: usize,
+    /// Messages in lent memory that are not known to be released.
+    lent: u32,
+    /// Whether somebody waits for these.
+    unsettled: bool,
     /// Whether a sender holds a reservation that uses this link.
     pub(crate) reserved: bool,
     /// Whether the last `reserve` failed for want of a credit on this link.
@@ -50,6 +56,8 @@ impl Outgoing {
             end: SendEnd::new(credits),
             slots: vec![NO_SLOT; credits as usize].into(),
             oldest: 0,
+            lent: 0,
+            unsettled: false,
             reserved: false,
             starved: false,
             told: 0,
@@ -87,9 +95,10 @@ impl Outgoing {
         // SAFETY: as in `credit`, written out because `end` is borrowed at the same time.
         let credit = unsafe { self.credit.as_ref() };
         for _ in 0..self.end.refresh(credit)? {
-            let slot = std::mem::replace(&mut self.slots[self.oldest], NO_SLOT);
-            if slot != NO_SLOT {
-                pool.put(slot);
+            match std::mem::replace(&mut self.slots[self.oldest], NO_SLOT) {
+                NO_SLOT => {}
+                LENT => self.lent -= 1,
+                slot => pool.put(slot),
             }
             self.oldest += 1;
             if self.oldest == self.slots.len() {
@@ -97,6 +106,21 @@ impl Outgoing {
             }
         }
         Ok(())
+    }
+
+    /// Whether all lent memory that was sent here is released. Looks at the receiver's count only when it must.
+    #[inline]
+    pub(crate) fn is_settled(&mut self, pool: &mut Pool) -> Result<bool, Corrupt> {
+        if self.lent > 0 {
+            self.refresh(pool)?;
+        }
+        self.unsettled = self.lent > 0;
+        Ok(!self.unsettled)
+    }
+
+    /// Whether a sleep must end when a credit comes.
+    pub(crate) fn awaits_credit(&self) -> bool {
+        self.starved || self.unsettled
     }
 
     /// The room in the next message's line. The caller holds a credit.
@@ -124,18 +148,30 @@ impl Outgoing {
         unsafe { std::ptr::copy_nonoverlapping(first.as_mut_ptr(), into.as_mut_ptr(), first.len()) };
     }
 
-    /// Hands over the message; `slot` is `None` if it is in the line. Wakes a receiver that sleeps.
+    /// Hands over the message. Wakes a receiver that sleeps.
     #[inline]
-    pub(crate) fn publish(&mut self, tag: u64, len: usize, slot: Option<u32>) {
+    pub(crate) fn publish(&mut self, tag: u64, len: usize, body: Body) {
         self.reserved = false;
-        self.slots[self.end.at()] = slot.unwrap_or(NO_SLOT);
+        self.slots[self.end.at()] = match body {
+            Body::Line => NO_SLOT,
+            Body::Slot(slot) => slot,
+            Body::Lent { .. } => LENT,
+        };
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
-        self.end.publish(entry, tag, len as u32, slot);
+        self.end.publish(entry, tag, len as u32, body);
         self.prefetch_next();
         self.counters.pieces += 1;
         self.counters.bytes += len as u64;
-        self.counters.inline += u64::from(slot.is_none());
+        match body {
+            Body::Line => self.counters.inline += 1,
+            Body::Slot(_) => {}
+            Body::Lent { .. } => {
+                self.lent += 1;
+                self.counters.referenced += 1;
+                self.counters.referenced_bytes += len as u64;
+            }
+        }
         // SAFETY: in `_peer`, which lives as long as `self`.
         let bell = unsafe { self.bell.as_ref() };
         if bell.must_ring(PIECE) {
@@ -158,6 +194,6 @@ impl Outgoing {
     /// Whether a sender waits for a credit that has come since, and this was not told before.
     pub(crate) fn news(&mut self) -> bool {
         let now = self.end.glance(self.credit());
-        self.starved && now != self.end.known() && std::mem::replace(&mut self.told, now) != now
+        self.awaits_credit() && now != self.end.known() && std::mem::replace(&mut self.told, now) != now
     }
 }

@@ -1,6 +1,7 @@
 //! A rank's shared memory: one sealed memfd, mapped whole, touched as needed.
 
 use crate::bell::Bell;
+use crate::ledger::Ledger;
 use crate::ring::{Credit, Entry};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,16 +13,18 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The bell, and room for more words of the rank, lie in the first page.
+/// The ledger follows the bell; both, and room for more words of the rank, lie in the first page.
+const LEDGER_AT: usize = size_of::<Bell>();
 const LINKS_AT: usize = 4096;
+const _: () = assert!(LEDGER_AT + size_of::<Ledger>() <= LINKS_AT);
 /// Slots begin on a huge page's boundary.
 const SLOTS_ALIGN: usize = 2 << 20;
 
 /// What decides where things lie; the same on all ranks.
 ///
 /// ```text
-/// 0         LINKS_AT                                slots_at
-/// | bell    | link 0: credit, entries… | link 1: …  | slot 0 | slot 1 | …
+/// 0              LINKS_AT                                slots_at
+/// | bell, ledger | link 0: credit, entries… | link 1: …  | slot 0 | slot 1 | …
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -144,6 +147,10 @@ impl Segment {
         Ok(Segment { id, fd, base, geometry })
     }
 
+    pub(crate) fn id(&self) -> u128 {
+        self.id
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -158,6 +165,14 @@ impl Segment {
         // SAFETY: the mapping is longer than a bell, page-aligned, lives as long as `self`, and any bytes
         // are a valid bell.
         unsafe { self.base.cast().as_ref() }
+    }
+
+    /// What the owner says of the memory that it lends.
+    #[inline]
+    pub(crate) fn ledger(&self) -> &Ledger {
+        // SAFETY: it lies behind the bell in the first page of the mapping, which lives as long as `self`, at a
+        // multiple of its alignment; any bytes are a valid ledger.
+        unsafe { self.base.add(LEDGER_AT).cast().as_ref() }
     }
 
     /// Credit line and entries of a link.
@@ -217,6 +232,7 @@ impl Drop for Segment {
         if ours.segments.get(&self.id).is_some_and(|s| s.strong_count() == 0) {
             ours.segments.remove(&self.id);
             ours.taken.retain(|(id, _)| *id != self.id);
+            super::region::forget_lender(self.id);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What a broken or hostile peer may write into the shared memory, and a peer whose wake-up does not come.
 
 use crate::bell::PIECE;
-use crate::ring::{Credit, Entry, INLINE_BYTES};
+use crate::ring::{Body, Credit, Entry, INLINE_BYTES, LENT_BYTES};
 use crate::sync::Ordering;
-use crate::{ShmConfig, ShmTransport};
+use crate::{SharedMemory, ShmConfig, ShmTransport};
 use ccl_core::ErrorKind;
+use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{connect, receive, send};
-use ccl_core::transport::{Fabric, LinkKey, Transport};
+use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
 use std::thread;
 use std::time::Duration;
 
@@ -37,21 +38,51 @@ fn a_forged_message_is_an_error_that_names_the_sender() {
     let slots = CONFIG.credits * CONFIG.max_links.unwrap();
     let too_long = CONFIG.slot_bytes as u32 + 1;
     let forged = [
-        (9, 8, None),
-        (1, INLINE_BYTES as u32 + 1, None),
-        (1, too_long, Some(0)),
-        (1, i32::MAX as u32, Some(0)),
-        (1, 8, Some(slots)),
-        (1, 8, Some(u32::MAX)),
+        (9, 8, Body::Line),
+        (1, INLINE_BYTES as u32 + 1, Body::Line),
+        (1, too_long, Body::Slot(0)),
+        (1, (1 << 30) - 1, Body::Slot(0)),
+        (1, 8, Body::Slot(slots)),
+        (1, 8, Body::Slot(u32::MAX)),
+        (1, 8, Body::Lent { number: 0, offset: 0 }),
+        (1, 8, Body::Lent { number: 256, offset: 0 }),
+        (1, 8, Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 }),
     ];
-    for (sequence, len, slot) in forged {
+    for (sequence, len, body) in forged {
         let mut t = pair();
         let from = t[1].receiver(0, 0).unwrap();
-        words(&t).1.forge(sequence, len, slot);
+        words(&t).1.forge(sequence, len, body);
         let error = t[1].peek(from).unwrap_err();
         assert!(names(&error, 0), "{error}");
         // It also ends a sleep.
         t[1].park(FOREVER).unwrap();
+    }
+}
+
+/// Lent memory is left by one byte, at its start or behind its end.
+#[test]
+fn a_piece_outside_of_lent_memory_is_an_error() {
+    let memory = SharedMemory::alloc(1).unwrap();
+    let len = (2 << 20) as u32;
+    for (offset, len, is_inside) in [
+        (0, len, true),
+        (5, len - 5, true),
+        (5, len - 4, false),
+        (len, 0, true),
+        (len, 1, false),
+        (u32::MAX, 8, false),
+    ] {
+        let mut t = pair();
+        let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+        let piece = Buffers::new(&memory, &mut []).input();
+        assert_eq!(t[0].refer(to, piece).unwrap(), Refer::Ready);
+        t[0].publish(to, 3).unwrap();
+        let number = t[1].incoming[0].number().expect("it was lent");
+        words(&t).1.forge(1, len, Body::Lent { number, offset: u64::from(offset) });
+        match t[1].peek(from) {
+            Ok(arrival) => assert!(is_inside && arrival.unwrap().piece.len() == len as usize),
+            Err(error) => assert!(!is_inside && names(&error, 0), "{error}"),
+        }
     }
 }
 
@@ -83,6 +114,6 @@ fn without_heavy_barriers_a_lost_wake_up_costs_a_nap() {
         thread::yield_now();
     }
     // Written, and the bell is not rung.
-    words(&t).1.forge(1, 0, None);
+    words(&t).1.forge(1, 0, Body::Line);
     assert_eq!(asleep.join().unwrap(), Some((Vec::new(), 0)));
 }

@@ -33,7 +33,7 @@ pub fn references_arrive_where_they_lie<T: Transport, M: Deref<Target = [u8]>>(
     for k in 0..4 * u64::from(t[0].capabilities().credits) {
         let row = &rows[k as usize % 2];
         let at = (k as usize * 977) % (row.len() - 5000);
-        let bytes = &row[at..at + (k as usize * 131) % 5000];
+        let bytes = &row[at..at + 1 + (k as usize * 131) % 5000];
         assert!(lend(&mut t[0], to, bytes, k));
         assert!(!t[0].settled(to).unwrap());
         assert_eq!(receive(&mut t[1], from), Some((bytes.to_vec(), k)));

@@ -1,0 +1,284 @@
+//! Memory of the user that peers can map.
+
+use super::Segment;
+use crate::sync::{AtomicU64, Ordering};
+use ccl_core::{Error, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Shared memory begins on a huge page, so that the kernel may back it with huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Zeroed memory that ranks of the same host can see, so that calls on it move no byte through slots.
+///
+/// It behaves like a `Vec<u8>` of fixed length, aligned to 2 MiB, and takes memory when it is touched. It is an
+/// unnamed, sealed memfd: peers can map it but not write to it, and nothing of it is left when the process is
+/// killed. Each takes a file descriptor. A communicator tells its peers of it when a call uses it for the first time,
+/// and when it is dropped they give up their mapping at the next chance: when they sleep or map something else.
+///
+/// It may be dropped at any time outside of a call that uses it.
+#[derive(Debug)]
+pub struct SharedMemory {
+    region: Arc<Region>,
+    len: usize,
+}
+
+impl SharedMemory {
+    /// `len` bytes, all zero.
+    pub fn alloc(len: usize) -> Result<SharedMemory> {
+        let too_long = || Error::invalid(format!("{len} bytes of shared memory"), "ask for less than 2^47");
+        let mapped = len.max(1).checked_next_multiple_of(HUGE_PAGE).filter(|m| *m < 1 << 47);
+        let region = Arc::new(Region::create(mapped.ok_or_else(too_long)?)?);
+        registry().regions.insert(region.address(), Arc::downgrade(&region));
+        CHANGES.fetch_add(1, Ordering::Release);
+        Ok(SharedMemory { region, len })
+    }
+
+    /// Where it begins. Valid for reads and writes of its length until it is dropped.
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.region.mapping.base.as_ptr()
+    }
+}
+
+impl Deref for SharedMemory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is at least as long, lives as long as `self`, and this process writes to it through
+        // `self` only; peers have no right to write.
+        unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for SharedMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed exclusively. A peer reads only what a call that borrows it has lent.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        registry().regions.remove(&self.region.address());
+        CHANGES.fetch_add(1, Ordering::Release);
+        self.region.retire();
+    }
+}
+
+/// The shared memory of this process, and under which numbers its ranks have lent it.
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { regions: BTreeMap::new(), lent: BTreeMap::new() });
+
+/// How often [`Registry::regions`] has changed: what a rank knows of it is right while this stays the same.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+struct Registry {
+    /// By address.
+    regions: BTreeMap<usize, Weak<Region>>,
+    /// By the lender's segment and the number: for borrowers in this process, which use the same mapping.
+    lent: BTreeMap<(u128, u32), Weak<Region>>,
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`CHANGES`].
+#[inline]
+pub(crate) fn changes() -> u64 {
+    CHANGES.load(Ordering::Acquire)
+}
+
+/// All shared memory of this process, by address.
+pub(crate) fn regions() -> Vec<Arc<Region>> {
+    registry().regions.values().filter_map(Weak::upgrade).collect()
+}
+
+/// What a rank of this process has lent.
+pub(crate) fn lent_here(segment: u128, number: u32) -> Option<Arc<Region>> {
+    registry().lent.get(&(segment, number))?.upgrade()
+}
+
+/// Forgets what was lent from this segment, which is gone.
+pub(super) fn forget_lender(segment: u128) {
+    registry().lent.retain(|(lender, _), _| *lender != segment);
+}
+
+/// A sealed memfd and its mapping.
+#[derive(Debug)]
+pub(crate) struct Region {
+    mapping: Mapping,
+    fd: OwnedFd,
+    /// The segments whose ledgers list it, with the numbers; `None` once it is freed.
+    lenders: Mutex<Option<Vec<(Weak<Segment>, u32)>>>,
+}
+
+impl Region {
+    fn create(len: usize) -> Result<Region> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("rdmaccl-buffer", flags).map_err(|e| {
+            Error::system("memfd_create for shared memory", e, "raise the limit of open files (ulimit -n)")
+        })?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(|e| {
+            let what = format!("ftruncate of shared memory to {len} bytes");
+            Error::system(what, e, "free memory, or raise the file size limit (ulimit -f)")
+        })?;
+        let mapping = Mapping::aligned(&fd, len)?;
+        // A peer can neither take memory away under a reader, which would be a SIGBUS, nor write to it. Kernels
+        // before 5.1 cannot forbid the latter.
+        let seals = SealFlags::SHRINK | SealFlags::GROW;
+        rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::FUTURE_WRITE | SealFlags::SEAL)
+            .or_else(|_| rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::SEAL))
+            .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
+        Ok(Region { mapping, fd, lenders: Mutex::new(Some(Vec::new())) })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.mapping.base.as_ptr().addr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// The descriptor, for peers.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Lists it in the ledger of a rank; false if it is freed already.
+    pub(crate) fn lend(self: &Arc<Region>, by: &Arc<Segment>, number: u32) -> bool {
+        let mut lenders = self.lenders.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lenders) = &mut *lenders else { return false };
+        // Ranks come and go, memory may stay.
+        lenders.retain(|(lender, _)| lender.strong_count() > 0);
+        lenders.push((Arc::downgrade(by), number));
+        registry().lent.insert((by.id(), number), Arc::downgrade(self));
+        by.ledger().list(number);
+        true
+    }
+
+    /// Its user has freed it: strikes it off every ledger.
+    fn retire(&self) {
+        let lenders = self.lenders.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for (lender, number) in lenders.into_iter().flatten() {
+            if let Some(lender) = lender.upgrade() {
+                registry().lent.remove(&(lender.id(), number));
+                lender.ledger().strike(number);
+            }
+        }
+    }
+}
+
+/// What a borrower keeps of lent memory.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pub(crate) number: u32,
+    memory: Borrowed,
+}
+
+#[derive(Debug)]
+enum Borrowed {
+    /// Of this process.
+    Here(Arc<Region>),
+    /// Of another one.
+    There(Mapping),
+}
+
+impl Loan {
+    /// Memory of this process.
+    pub(crate) fn here(number: u32, region: Arc<Region>) -> Loan {
+        Loan { number, memory: Borrowed::Here(region) }
+    }
+
+    /// A peer's memory, by its descriptor; the text says why it cannot be.
+    pub(crate) fn there(number: u32, fd: &OwnedFd) -> Result<Loan, String> {
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|e| format!("it lent no memfd: {e}"))?;
+        let bytes = rustix::fs::fstat(fd).map_err(|e| format!("fstat of lent memory: {e}"))?.st_size;
+        let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && seals.contains(SealFlags::SHRINK));
+        let len = len.ok_or_else(|| format!("it lent {bytes} bytes of memory that it can take away"))?;
+        let mapping = Mapping::of(fd, null_mut(), len, ProtFlags::READ, MapFlags::SHARED);
+        Ok(Loan { number, memory: Borrowed::There(mapping.map_err(|e| e.to_string())?) })
+    }
+
+    /// `len` bytes from `offset`, if they lie inside.
+    #[inline]
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Option<*const u8> {
+        let mapping = match &self.memory {
+            Borrowed::Here(region) => &region.mapping,
+            Borrowed::There(mapping) => mapping,
+        };
+        let offset = usize::try_from(offset).ok()?;
+        let inside = offset <= mapping.len && len <= mapping.len - offset;
+        // SAFETY: just checked that it lies inside of the mapping.
+        inside.then(|| unsafe { mapping.base.as_ptr().add(offset).cast_const() })
+    }
+}
+
+/// A mapping of a whole memfd.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process and stays until drop. What lies in it is the user's memory or a
+// peer's: who may touch which bytes when is the contract of `Piece`, whatever the thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At an address that the kernel picks, or in place of the mapping at `at`.
+    fn of(fd: &OwnedFd, at: *mut u8, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping> {
+        // SAFETY: a new mapping, or one in place of memory that belongs to the caller alone.
+        let base = unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, fd, 0) };
+        let base = base.map_err(|e| {
+            let what = format!("mapping {len} bytes of shared memory");
+            Error::system(what, e, "raise the address space limit (ulimit -v)")
+        })?;
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
+        Ok(Mapping { base, len })
+    }
+
+    /// For reading and writing, on the start of a huge page.
+    fn aligned(fd: &OwnedFd, len: usize) -> Result<Mapping> {
+        // Room in which an aligned part is long enough: its two ends are given back below, whatever happens.
+        let room = len + HUGE_PAGE;
+        // SAFETY: a new mapping at an address that the kernel picks.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE) };
+        let start = start.map_err(|e| {
+            let what = format!("finding room for {len} bytes of shared memory");
+            Error::system(what, e, "raise the address space limit (ulimit -v)")
+        })?;
+        let head = start.addr().wrapping_neg() % HUGE_PAGE;
+        let (at, flags) = (start.cast::<u8>().wrapping_add(head), MapFlags::SHARED | MapFlags::FIXED);
+        let mapping = Mapping::of(fd, at, len, ProtFlags::READ | ProtFlags::WRITE, flags);
+        let rest = if mapping.is_ok() { len } else { 0 };
+        // SAFETY: the ends of the room just made, outside of the new mapping; `head` is at most a huge page.
+        unsafe {
+            if head > 0 {
+                let _ = rustix::mm::munmap(start, head);
+            }
+            let _ = rustix::mm::munmap(at.wrapping_add(rest).cast(), room - head - rest);
+            if rest > 0 {
+                // Advice: memory without huge pages is as good, only slower.
+                let _ = rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage);
+            }
+        }
+        mapping
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `of` with this length; whoever holds addresses in it holds its owner.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
