@@ -1,8 +1,9 @@
 //! What the transport costs, as counts: one test, because it counts for the whole process.
 
+use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::connect;
-use ccl_core::transport::{Fabric, LinkKey, Transport};
-use ccl_transport_shm::{ShmConfig, ShmTransport};
+use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
+use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 use std::cell::Cell;
 
 #[allow(unsafe_code)]
@@ -61,12 +62,27 @@ fn the_data_path_allocates_nothing_and_drop_gives_all_back() {
         }
     }
     assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    let memory = SharedMemory::alloc(1 << 20).unwrap();
+    let mut lend = |len: usize| {
+        let piece = Buffers::new(&memory[..len], &mut []).input();
+        assert_eq!(t[0].refer(to, piece).unwrap(), Refer::Ready);
+        t[0].publish(to, 0).unwrap();
+        assert_eq!(t[1].peek(from).unwrap().unwrap().piece.len(), len);
+        t[1].release(from).unwrap();
+        assert!(t[0].settled(to).unwrap());
+    };
+    lend(1);
+    let before = ALLOCATIONS.with(Cell::get);
+    (1..1000).for_each(|k| lend(k * 1000));
+    assert_eq!(ALLOCATIONS.with(Cell::get), before, "the first piece alone may allocate");
     drop(t);
+    drop(memory);
 
     let before = resources();
     assert_eq!(before.1, 0, "a mapping is left");
     for _ in 0..200 {
         drop(pair());
+        drop(SharedMemory::alloc(1 << 20).unwrap());
     }
     assert_eq!(resources(), before);
 }

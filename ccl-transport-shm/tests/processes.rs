@@ -2,9 +2,10 @@
 
 mod common;
 
+use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{mesh, receive, send, stress};
-use ccl_core::transport::{Fabric, LinkKey, Transport};
-use ccl_transport_shm::{ShmConfig, ShmTransport};
+use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
+use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 use common::SocketExchange;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -91,6 +92,78 @@ fn sleepers_are_woken() {
     });
 }
 
+/// A piece in shared memory is read where it lies, nothing of it goes through a slot, and when the memory is freed
+/// the reader's mapping goes too. More letters than a mailbox holds cost nothing but slots.
+#[test]
+fn references_cross_processes() {
+    in_processes("references_cross_processes", 2, |rank, group| {
+        let mut exchange = SocketExchange::new(group, rank);
+        let mut transport = open(rank, 2, 1, &mut exchange);
+        if rank == 0 {
+            let to = transport.sender(&[1], 0).unwrap();
+            let mut memory = SharedMemory::alloc(3 << 20).unwrap();
+            for round in 0..3u8 {
+                memory.fill(round + 1);
+                let piece = Buffers::new(&memory[round.into()..], &mut []).input();
+                assert_eq!(transport.refer(to, piece).unwrap(), Refer::Ready);
+                transport.publish(to, round.into()).unwrap();
+                while !transport.settled(to).unwrap() {
+                    transport.park(FOREVER).unwrap();
+                }
+            }
+            exchange.meet(1);
+            drop(memory);
+            exchange.meet(1);
+            // Nobody reads the mail meanwhile.
+            let rows: Vec<_> = (0..100).map(|_| SharedMemory::alloc(1).unwrap()).collect();
+            let mut told = 0;
+            for row in &rows {
+                let row = Buffers::new(row, &mut []).input();
+                if transport.refer(to, row).unwrap() == Refer::Ready {
+                    told += 1;
+                } else {
+                    assert!(transport.reserve(to, 8).unwrap().is_some());
+                    transport.publish(to, 0).unwrap();
+                    break;
+                }
+            }
+            assert!((1..100).contains(&told), "{told} of 100 letters");
+            exchange.meet(1);
+            while !transport.settled(to).unwrap() {
+                transport.park(FOREVER).unwrap();
+            }
+        } else {
+            let from = transport.receiver(0, 0).unwrap();
+            let next = |transport: &mut ShmTransport| loop {
+                match receive(transport, from) {
+                    Some((bytes, tag)) => break (bytes, tag),
+                    None => transport.park(FOREVER).unwrap(),
+                }
+            };
+            for round in 0..3u8 {
+                let wanted = vec![round + 1; (3 << 20) - usize::from(round)];
+                assert!(next(&mut transport) == (wanted, round.into()), "round {round}");
+            }
+            let link = transport.counters().into_iter().find(|(link, _)| link.from == 0).unwrap().1;
+            assert_eq!((link.pieces, link.referenced, link.bytes), (3, 3, link.referenced_bytes));
+            assert_eq!(borrowed_mappings(), 1);
+            exchange.meet(0);
+            exchange.meet(0);
+            transport.park(Duration::ZERO).unwrap();
+            assert_eq!(borrowed_mappings(), 0, "the memory was freed");
+            exchange.meet(0);
+            assert_eq!(next(&mut transport), (vec![0; 8], 0));
+        }
+    });
+}
+
+/// Mappings of memory that a peer has lent: those that may only be read.
+fn borrowed_mappings() -> usize {
+    let mappings = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let lent = |line: &&str| line.contains("/memfd:rdmaccl-buffer") && line.contains(" r--s ");
+    mappings.lines().filter(lent).count()
+}
+
 /// A killed rank leaves its last pieces readable, and neither a file nor a socket.
 #[test]
 fn a_killed_process_leaves_nothing() {
@@ -104,6 +177,10 @@ fn a_killed_process_leaves_nothing() {
         let (mut transport, mut exchange) = as_rank(1, &std::env::var("SHM_TEST_GROUP").unwrap());
         let to = transport.sender(&[0], 0).unwrap();
         assert!(send(&mut transport, to, &[7; 5000], 3));
+        let mut memory = SharedMemory::alloc(6000).unwrap();
+        memory.fill(8);
+        assert_eq!(transport.refer(to, Buffers::new(&memory, &mut []).input()).unwrap(), Refer::Ready);
+        transport.publish(to, 4).unwrap();
         exchange.meet(0);
         transport.park(FOREVER).unwrap();
         return;
@@ -118,6 +195,7 @@ fn a_killed_process_leaves_nothing() {
     child.wait().unwrap();
     let from = transport.receiver(1, 0).unwrap();
     assert_eq!(receive(&mut transport, from), Some((vec![7; 5000], 3)));
+    assert_eq!(receive(&mut transport, from), Some((vec![8; 6000], 4)), "its shared memory went with it");
     assert!(!sockets.iter().any(|inode| is_unix_socket(inode)), "a socket is left");
     let named = std::fs::read_dir("/dev/shm").map(|files| {
         files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().contains("rdmaccl")).count()
