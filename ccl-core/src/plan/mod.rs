@@ -274,6 +274,29 @@ pub struct Move {
     pub into: Vec<Sink>,
 }
 
+impl Move {
+    /// The chunk of this rank's buffers that holds what the move sends, once it is made: its only source, or the
+    /// first output that it writes. `None` where there is none, or where it sends nothing.
+    pub fn referent(&self) -> Option<Referent> {
+        if !self.into.iter().any(|sink| matches!(sink, Sink::Links(_))) {
+            return None;
+        }
+        match self.from[..] {
+            [Source::Input(_) | Source::Output(_)] => Some(Referent::Source),
+            _ => self.into.iter().position(|sink| matches!(sink, Sink::Output(_))).map(Referent::Sink),
+        }
+    }
+}
+
+/// Which operand of a move holds what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Referent {
+    /// Its only source.
+    Source,
+    /// The sink of this number.
+    Sink(usize),
+}
+
 /// Where a move reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -25,18 +25,26 @@
 //! be wrong that is right with two buffers. The verifier runs it a second time on shared memory;
 //! [`Proof::in_place`] says whether it holds there too.
 //!
-//! Cost: linear in the number of moves, plus n for each different order of reduction.
+//! # References
+//!
+//! [`verify_references`] also says which pieces may be [sent by reference](crate::transport#references): those of
+//! which the receiver's read is ordered with the sender's writes.
+//!
+//! Cost: linear in the number of moves, plus n for each different order of reduction. References cost a search for
+//! each send whose chunk is written later.
 
 mod fault;
 mod graph;
 pub mod mutate;
 mod races;
+mod references;
 pub mod report;
 mod schedule;
 mod shapes;
 mod values;
 
 pub use fault::{Awaits, Contribution, Fault, Place, Wait};
+pub use references::{MayRefer, References};
 
 use crate::plan::Plan;
 use graph::Graph;
@@ -96,6 +104,24 @@ pub struct Order {
 
 /// Proves a plan, or finds a fault in it.
 pub fn verify(plan: &Plan, limits: &Limits) -> Result<Proof, Fault> {
+    prove(plan, limits).map(|(proof, _)| proof)
+}
+
+/// Proves a plan as [`verify`] does, and says what of it may be sent by reference.
+pub fn verify_references(plan: &Plan, limits: &Limits) -> Result<(Proof, References), Fault> {
+    let (proof, Proved { graph, order }) = prove(plan, limits)?;
+    let references = References::find(plan, &graph, &order, proof.in_place);
+    Ok((proof, references))
+}
+
+/// A plan that was proved.
+struct Proved {
+    graph: Graph,
+    /// An order in which the moves of a tile can run.
+    order: Vec<graph::Event>,
+}
+
+fn prove(plan: &Plan, limits: &Limits) -> Result<(Proof, Proved), Fault> {
     if limits.credits == 0 {
         return Err(Fault::Spec { what: "links have 0 credits; they need at least 1".into() });
     }
@@ -108,7 +134,7 @@ pub fn verify(plan: &Plan, limits: &Limits) -> Result<Proof, Fault> {
     let in_place = Tile::run(&graph, &order, true)
         .is_ok_and(|shared| shared.check().is_ok() && shared.digest() == digest)
         && races::find(&graph, &order, true).is_ok();
-    Ok(Proof {
+    let proof = Proof {
         in_place,
         order: tile.order(),
         digest,
@@ -116,7 +142,8 @@ pub fn verify(plan: &Plan, limits: &Limits) -> Result<Proof, Fault> {
         messages: graph.messages.len() as u64,
         links: graph.links.len() as u64,
         busiest_link: graph.busiest_link(),
-    })
+    };
+    Ok((proof, Proved { graph, order }))
 }
 
 /// The smallest number of credits per link with which the plan cannot deadlock. Looks at waits and links

@@ -63,7 +63,7 @@ fn accesses(graph: &Graph, lanes: &[LaneId], times: &[u32], in_place: bool) -> V
 }
 
 /// Asks whether messages lead from one move to another.
-struct Search<'g> {
+pub(super) struct Search<'g> {
     graph: &'g Graph,
     times: Vec<u32>,
     /// Per lane, how far it was explored, and in which query.
@@ -72,12 +72,17 @@ struct Search<'g> {
 }
 
 impl<'g> Search<'g> {
-    fn new(graph: &'g Graph, order: &[Event]) -> Search<'g> {
+    pub(super) fn new(graph: &'g Graph, order: &[Event]) -> Search<'g> {
         let mut times = vec![0; order.len()];
         for (time, &event) in order.iter().enumerate() {
             times[event as usize] = time as u32;
         }
         Search { graph, times, explored: vec![(0, 0); graph.lanes.len()], query: 0 }
+    }
+
+    /// The place of a move in the order in which the tile ran.
+    pub(super) fn time(&self, event: Event) -> u32 {
+        self.times[event as usize]
     }
 
     /// Two accesses to one chunk that are not ordered. It is enough to compare each with the last write
@@ -88,7 +93,9 @@ impl<'g> Search<'g> {
         for access in accesses {
             let before = written.iter().chain(if access.writes { &reads[..] } else { &[] });
             for earlier in before {
-                if earlier.lane != access.lane && !self.leads(earlier, access) {
+                if earlier.lane != access.lane
+                    && !self.leads((earlier.lane, earlier.event), (access.lane, access.event))
+                {
                     return Some((earlier.event, access.event));
                 }
             }
@@ -105,10 +112,12 @@ impl<'g> Search<'g> {
 
     /// Whether a chain of messages leads from `start` to `end`: goes back from `end`, no further than the
     /// time of `start`.
-    fn leads(&mut self, start: &Access, end: &Access) -> bool {
+    pub(super) fn leads(&mut self, start: (LaneId, Event), end: (LaneId, Event)) -> bool {
         let graph = self.graph;
+        let (start_lane, start_event) = start;
+        let start_time = self.time(start_event);
         self.query += 1;
-        let mut open = vec![(end.lane, end.event)];
+        let mut open = vec![end];
         while let Some((lane, last)) = open.pop() {
             let first = graph.lanes[lane as usize].first;
             let (explored, query) = self.explored[lane as usize];
@@ -118,17 +127,17 @@ impl<'g> Search<'g> {
             }
             self.explored[lane as usize] = (last + 1, self.query);
             for event in (from..=last).rev() {
-                if self.times[event as usize] <= start.time {
+                if self.times[event as usize] <= start_time {
                     break;
                 }
                 for &read in graph.reads(event) {
                     let Read::Message(message) = read else { continue };
                     let message = &graph.messages[message as usize];
                     let sender = graph.links[message.link as usize].sender;
-                    if sender == start.lane && message.sender >= start.event {
+                    if sender == start_lane && message.sender >= start_event {
                         return true;
                     }
-                    if self.times[message.sender as usize] > start.time {
+                    if self.times[message.sender as usize] > start_time {
                         open.push((sender, message.sender));
                     }
                 }

@@ -1,7 +1,7 @@
 //! An interpreter of plans that shares nothing with the verifier: queues, text for terms, lanes chosen by
 //! dice, several tiles. What it computes, no proof may contradict.
 
-use ccl_core::plan::{Plan, Rank, Sink, Source};
+use ccl_core::plan::{Move, Plan, Rank, Sink, Source};
 use std::collections::{HashMap, VecDeque};
 
 /// The output chunks of every tile and rank, or why it stopped.
@@ -10,17 +10,42 @@ pub(crate) type Outcome = Result<Vec<Vec<Vec<String>>>, String>;
 /// A link: from, to, channel.
 type Name = (Rank, Rank, u16);
 
+/// Whether a move of a rank (rank, lane, step) sends by reference.
+pub(crate) type Refers<'a> = &'a dyn Fn(usize, usize, usize) -> bool;
+
+/// What is in a link.
+#[derive(Clone)]
+enum Message {
+    /// What was sent.
+    Term(String),
+    /// Where it lies: tile, rank, output chunk. It is read when it is received.
+    Place(usize, usize, usize),
+}
+
 struct Machine<'a> {
     plan: &'a Plan,
     credits: usize,
     in_place: bool,
-    links: HashMap<Name, VecDeque<String>>,
+    refers: Refers<'a>,
+    links: HashMap<Name, VecDeque<Message>>,
     /// By tile, rank, chunk.
     outputs: Vec<Vec<Vec<Option<String>>>>,
 }
 
 /// Runs `tiles` tiles; `seed` chooses which lane moves next.
 pub(crate) fn run(plan: &Plan, credits: u32, tiles: usize, seed: u64, in_place: bool) -> Outcome {
+    run_referring(plan, credits, tiles, seed, in_place, &|_, _, _| false)
+}
+
+/// The same, where some moves send the place of a chunk and not its content.
+pub(crate) fn run_referring(
+    plan: &Plan,
+    credits: u32,
+    tiles: usize,
+    seed: u64,
+    in_place: bool,
+    refers: Refers<'_>,
+) -> Outcome {
     let spec = plan.spec;
     let mut memory = vec![];
     for tile in 0..tiles {
@@ -37,7 +62,7 @@ pub(crate) fn run(plan: &Plan, credits: u32, tiles: usize, seed: u64, in_place: 
         memory.push(ranks);
     }
     let credits = credits as usize;
-    let mut machine = Machine { plan, credits, in_place, links: HashMap::new(), outputs: memory };
+    let mut machine = Machine { plan, credits, in_place, refers, links: HashMap::new(), outputs: memory };
     let mut lanes = vec![];
     for (rank, program) in plan.programs.iter().enumerate() {
         for lane in 0..program.lanes.len() {
@@ -86,6 +111,18 @@ fn shared_cell(plan: &Plan, rank: Rank, input: u32) -> Option<usize> {
 }
 
 impl Machine<'_> {
+    /// The output chunk in which what a move sends lies. `None`: nowhere, or in an input that nobody writes.
+    fn cell(&self, rank: Rank, m: &Move) -> Option<usize> {
+        match m.from[..] {
+            [Source::Input(c)] => shared_cell(self.plan, rank, c).filter(|_| self.in_place),
+            [Source::Output(c)] => Some(c as usize),
+            _ => m
+                .into
+                .iter()
+                .find_map(|sink| if let Sink::Output(c) = sink { Some(*c as usize) } else { None }),
+        }
+    }
+
     /// Does a move if it can start.
     fn step(
         &mut self,
@@ -126,18 +163,26 @@ impl Machine<'_> {
                 },
                 Source::Output(c) => self.outputs[tile][rank][c as usize].clone(),
                 Source::Scratch(s) => scratch[s as usize].clone(),
-                Source::Link(l) => self.links.get_mut(&(l.peer, me, l.channel)).and_then(VecDeque::pop_front),
+                Source::Link(l) => {
+                    let message = self.links.get_mut(&(l.peer, me, l.channel)).and_then(VecDeque::pop_front);
+                    message.and_then(|message| match message {
+                        Message::Term(term) => Some(term),
+                        Message::Place(tile, rank, cell) => self.outputs[tile][rank][cell].clone(),
+                    })
+                }
             };
             terms.push(term.ok_or("reads what is not there")?);
         }
         let term = if terms.len() == 1 { terms.remove(0) } else { format!("({})", terms.join("+")) };
+        let cell = if (self.refers)(rank, lane, done % moves.len()) { self.cell(me, m) } else { None };
+        let message = cell.map_or(Message::Term(term.clone()), |cell| Message::Place(tile, rank, cell));
         for sink in &m.into {
             match sink {
                 Sink::Output(c) => self.outputs[tile][rank][*c as usize] = Some(term.clone()),
                 Sink::Scratch(s) => scratch[*s as usize] = Some(term.clone()),
                 Sink::Links(l) => {
                     for &peer in &l.peers {
-                        self.links.entry((me, peer, l.channel)).or_default().push_back(term.clone());
+                        self.links.entry((me, peer, l.channel)).or_default().push_back(message.clone());
                     }
                 }
             }
