@@ -45,7 +45,7 @@ impl ShmTransport {
     }
 
     /// Tells all peers that are connected of the region in which a piece lies; whether there is one.
-    pub(crate) fn share_memory(&mut self, piece: Piece) -> Result<bool> {
+    pub(crate) fn expose_memory(&mut self, piece: Piece) -> Result<bool> {
         let Some(place) = self.lending.find(piece) else { return Ok(false) };
         let mut peers: Vec<_> = self.outgoing.iter().map(|link| link.key.to).collect();
         peers.sort_unstable();

@@ -190,8 +190,8 @@ impl Transport for ShmTransport {
         links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
     }
 
-    fn share(&mut self, piece: Piece) -> Result<bool> {
-        self.share_memory(piece)
+    fn expose(&mut self, piece: Piece) -> Result<bool> {
+        self.expose_memory(piece)
     }
 
     fn withdraw(&mut self) {

@@ -21,9 +21,10 @@ pub use random::Random;
 
 use crate::element::{DataType, ReduceOp};
 use crate::engine::{Call, Layout, Overlay, Progress, Schedule, WaitOn};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Rank};
 use crate::simd::{Buffers, Level, Reducer};
+use crate::verify::{self, Limits, References};
 use network::Network;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Faults,
+    /// Whether every piece that may travel by reference does.
+    pub references: bool,
 }
 
 /// What goes wrong. The default is a network that is merely uneven.
@@ -111,6 +114,10 @@ impl Cluster {
         }
         let reducer = Reducer::at(settings.level, settings.dtype, settings.op, spec.ranks)?;
         let mut network = Network::new(settings.credits, settings.tile_bytes, settings.faults.delay);
+        let references = match settings.references {
+            false => None,
+            true => Some(proved(plan, settings.credits)?),
+        };
         let mut ranks = Vec::new();
         for (rank, (program, input)) in (0..).zip(plan.programs.iter().zip(inputs)) {
             let layout = Layout::new(spec, rank, settings.count, settings.dtype, settings.tile_bytes)?;
@@ -122,6 +129,9 @@ impl Cluster {
             }
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
+            if let Some(references) = &references {
+                schedule.allow_references(program, references.of(rank), 1)?;
+            }
             let memory = Memory::new(input, &layout, settings.in_place);
             schedule.start(Call { layout, reducer, tag, sequence: 0 })?;
             ranks.push(Member { schedule, memory, state: State::Running, steps: 0, busy_until: 0 });
@@ -176,6 +186,15 @@ impl Cluster {
         };
         matches!(member.state, State::Running).then_some(member.busy_until)
     }
+}
+
+/// What of the plan may travel by reference.
+fn proved(plan: &Plan, credits: u32) -> Result<References> {
+    let limits = Limits { credits, ..Limits::default() };
+    let proved = verify::verify_references(plan, &limits);
+    proved
+        .map(|(_, references)| references)
+        .map_err(|fault| ErrorKind::PlanRejected(fault.to_string()).into())
 }
 
 fn waits(schedule: &Schedule) -> Vec<Waiting> {

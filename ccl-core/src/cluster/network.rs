@@ -4,8 +4,8 @@ use super::Random;
 use crate::engine::Links;
 use crate::error::{Error, Result};
 use crate::plan::Rank;
-use crate::simd::{PieceMut, Slab};
-use crate::transport::{Arrival, Fabric, LinkKey, ReceiverId, SenderId};
+use crate::simd::{Piece, PieceMut, Slab};
+use crate::transport::{Arrival, Fabric, LinkKey, ReceiverId, Refer, SenderId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// All links of a cluster. One numbering of ends serves all ranks.
@@ -28,8 +28,10 @@ struct Link {
     messages: VecDeque<Message>,
     /// Slots that may be filled now.
     credits: u32,
-    /// When further slots may be filled, earliest first.
-    returning: VecDeque<u64>,
+    /// When further slots may be filled, earliest first; and whether a reference is released with it.
+    returning: VecDeque<(u64, bool)>,
+    /// References that are not known to be released.
+    lent: u32,
     /// The last arrival: what is published later comes later.
     last_arrival: u64,
 }
@@ -38,9 +40,15 @@ struct Link {
 struct Message {
     arrives: u64,
     sender: usize,
-    slot: usize,
-    len: usize,
+    body: Body,
     tag: u64,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+enum Body {
+    Slot { slot: usize, len: usize },
+    Reference(Piece),
 }
 
 /// A sending end: its slots, and the links that they are sent on.
@@ -50,8 +58,18 @@ struct Sender {
     slots: Slab,
     /// Readers of each slot that have not released it.
     readers: Vec<usize>,
-    /// The slot that was reserved and not yet published, and its length.
-    reserved: Option<(usize, usize)>,
+    /// What was reserved and is not yet published.
+    reserved: Option<Body>,
+}
+
+impl Link {
+    /// Takes back what has come back by now.
+    fn collect(&mut self, now: u64) {
+        while let Some((_, was_lent)) = self.returning.pop_front_if(|(time, _)| *time <= now) {
+            self.credits += 1;
+            self.lent -= u32::from(was_lent);
+        }
+    }
 }
 
 impl Network {
@@ -79,7 +97,7 @@ impl Network {
         let credits = self.credits;
         *self.names.entry(key).or_insert_with(|| {
             let (messages, returning) = (VecDeque::new(), VecDeque::new());
-            self.links.push(Link { key, messages, credits, returning, last_arrival: 0 });
+            self.links.push(Link { key, messages, credits, returning, lent: 0, last_arrival: 0 });
             self.links.len() - 1
         })
     }
@@ -120,48 +138,77 @@ pub(super) struct View<'a> {
     random: &'a mut Random,
 }
 
+impl View<'_> {
+    /// A credit on every link of a sender, and a slot if it should be needed; or nothing.
+    fn take_credits(&mut self, to: SenderId) -> bool {
+        let Network { senders, links, .. } = &mut *self.network;
+        let sender = &senders[to.0 as usize];
+        for &link in &sender.links {
+            links[link].collect(self.now);
+        }
+        let ready = sender.readers.contains(&0) && sender.links.iter().all(|&link| links[link].credits > 0);
+        if ready {
+            sender.links.iter().for_each(|&link| links[link].credits -= 1);
+        }
+        ready
+    }
+}
+
 impl Fabric for View<'_> {
     fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
-        let Network { senders, links, slot_bytes, .. } = &mut *self.network;
-        let sender = &mut senders[to.0 as usize];
-        if len > *slot_bytes {
+        let slot_bytes = self.network.slot_bytes;
+        if len > slot_bytes {
             return Err(Error::invalid(format!("a piece of {len} bytes"), format!("at most {slot_bytes}")));
         }
+        if self.network.senders[to.0 as usize].reserved.is_none() && !self.take_credits(to) {
+            return Ok(None);
+        }
+        let sender = &mut self.network.senders[to.0 as usize];
         let slot = match sender.reserved {
-            Some((slot, _)) => slot,
-            None => {
-                let free = sender.readers.iter().position(|readers| *readers == 0);
-                let mut credit = true;
-                for link in &sender.links {
-                    let link = &mut links[*link];
-                    while link.returning.pop_front_if(|time| *time <= self.now).is_some() {
-                        link.credits += 1;
-                    }
-                    credit &= link.credits > 0;
-                }
-                let (true, Some(slot)) = (credit, free) else { return Ok(None) };
-                for link in &sender.links {
-                    links[*link].credits -= 1;
-                }
-                slot
-            }
+            Some(Body::Slot { slot, .. }) => slot,
+            // As many slots as credits, and there was one.
+            _ => sender.readers.iter().position(|readers| *readers == 0).unwrap_or_default(),
         };
-        sender.reserved = Some((slot, len));
+        sender.reserved = Some(Body::Slot { slot, len });
         Ok(Some(sender.slots.sink(slot, len)))
+    }
+
+    fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
+        let reserved = self.network.senders[to.0 as usize].reserved;
+        if matches!(reserved, Some(Body::Slot { .. })) {
+            return Ok(Refer::NotMapped);
+        }
+        if reserved.is_none() && !self.take_credits(to) {
+            return Ok(Refer::NoCredit);
+        }
+        self.network.senders[to.0 as usize].reserved = Some(Body::Reference(piece));
+        Ok(Refer::Ready)
+    }
+
+    fn settled(&mut self, to: SenderId) -> Result<bool> {
+        let Network { senders, links, .. } = &mut *self.network;
+        let settled = senders[to.0 as usize].links.iter().map(|&link| {
+            links[link].collect(self.now);
+            links[link].lent == 0
+        });
+        Ok(settled.fold(true, |all, one| all & one))
     }
 
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let Network { senders, links, events, delay, .. } = &mut *self.network;
         let sender = &mut senders[to.0 as usize];
-        let Some((slot, len)) = sender.reserved.take() else {
+        let Some(body) = sender.reserved.take() else {
             return Err(Error::invalid("publish without a reserved slot", "reserve one"));
         };
-        sender.readers[slot] = sender.links.len();
+        if let Body::Slot { slot, .. } = body {
+            sender.readers[slot] = sender.links.len();
+        }
         for link in &sender.links {
             let link = &mut links[*link];
             let arrives = (self.now + self.random.up_to(*delay)).max(link.last_arrival);
             link.last_arrival = arrives;
-            link.messages.push_back(Message { arrives, sender: to.0 as usize, slot, len, tag });
+            link.lent += u32::from(matches!(body, Body::Reference(_)));
+            link.messages.push_back(Message { arrives, sender: to.0 as usize, body, tag });
             events.push((arrives, link.key.to));
         }
         Ok(())
@@ -173,8 +220,11 @@ impl Fabric for View<'_> {
         let Some(message) = link.messages.front().filter(|m| m.arrives <= self.now) else {
             return Ok(None);
         };
-        let slots = &mut self.network.senders[message.sender].slots;
-        Ok(Some(Arrival { piece: slots.source(message.slot, message.len), tag: message.tag }))
+        let piece = match message.body {
+            Body::Slot { slot, len } => self.network.senders[message.sender].slots.source(slot, len),
+            Body::Reference(piece) => piece,
+        };
+        Ok(Some(Arrival { piece, tag: message.tag }))
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {
@@ -182,10 +232,16 @@ impl Fabric for View<'_> {
         let Some(message) = link.messages.pop_front_if(|m| m.arrives <= self.now) else {
             return Err(Error::invalid("release without a piece", "peek at one"));
         };
-        self.network.senders[message.sender].readers[message.slot] -= 1;
-        let last = link.returning.back().copied().unwrap_or(0);
+        let was_lent = match message.body {
+            Body::Slot { slot, .. } => {
+                self.network.senders[message.sender].readers[slot] -= 1;
+                false
+            }
+            Body::Reference(_) => true,
+        };
+        let last = link.returning.back().map_or(0, |(time, _)| *time);
         let returns = (self.now + self.random.up_to(self.network.delay)).max(last);
-        link.returning.push_back(returns);
+        link.returning.push_back((returns, was_lent));
         self.network.events.push((returns, link.key.from));
         Ok(())
     }

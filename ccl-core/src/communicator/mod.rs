@@ -201,8 +201,8 @@ impl Communicator {
 
     /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
     /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
-    pub fn share(&mut self, memory: &[u8]) -> Result<bool> {
-        self.routes.share(Buffers::new(memory, &mut []).input())
+    pub fn expose(&mut self, memory: &[u8]) -> Result<bool> {
+        self.routes.expose(Buffers::new(memory, &mut []).input())
     }
 
     /// Makes a call and returns when this rank's part of it is done.

@@ -203,8 +203,8 @@ impl Routes {
     }
 
     /// Whether some transport shows the memory of `piece` to its peers, which are told at once.
-    pub(super) fn share(&mut self, piece: Piece) -> Result<bool> {
-        self.transports.iter_mut().try_fold(false, |shared, t| Ok(t.share(piece)? | shared))
+    pub(super) fn expose(&mut self, piece: Piece) -> Result<bool> {
+        self.transports.iter_mut().try_fold(false, |shared, t| Ok(t.expose(piece)? | shared))
     }
 
     /// A call has failed: peers must not trust what they were given by reference.

@@ -21,8 +21,13 @@
 //! before it makes the scratch memory grow). The same steps over the same arrivals give the same bits, and
 //! since a move waits for all of its sources and combines them in the plan's order, so do any other steps:
 //! timing does not show in results.
+//!
+//! What a move sends and the proof allows to be read later travels by reference, where the transport can
+//! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
+//! user's again.
 
 mod layout;
+mod references;
 mod run;
 mod schedule;
 mod tag;

@@ -5,7 +5,7 @@ use super::tag::mix;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::{Buffers, Source};
-use crate::transport::{Arrival, Fabric};
+use crate::transport::{Arrival, Fabric, Refer};
 
 /// What a step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Schedule {
                 machine.advance(lane);
             }
         }
-        if machine.running == 0 {
+        if machine.running == 0 && machine.settle(fabric)? {
             if machine.reduces {
                 let (at, len) = call.layout.result();
                 call.reducer.finish(buffers.output().slice(at, len));
@@ -94,7 +94,7 @@ impl Schedule {
     pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
         let machine = &self.machine;
         let blocked = |(_, lane): &(usize, &Lane)| self.call.is_some() && lane.blocked != READY;
-        machine.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
+        let lanes = machine.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
             let code = machine.moves[lane.at as usize];
             let on = match machine.operands[(code.from + lane.blocked) as usize] {
                 Operand::Receive { end, .. } => {
@@ -108,7 +108,8 @@ impl Schedule {
                 Operand::Input(_) | Operand::Output(_) | Operand::Scratch(_) => return None,
             };
             Some(Wait { lane: index, mv: (lane.at - lane.first) as usize, tile: lane.tile, on })
-        })
+        });
+        lanes.chain(self.unsettled())
     }
 
     /// What stopped a lane, in words.
@@ -253,8 +254,10 @@ impl Machine {
             }
         }
 
-        for (index, (sink, operand)) in self.sinks.iter_mut().zip(into).enumerate() {
-            *sink = match *operand {
+        let referent = self.referent(&code, &lane, call, buffers, sources);
+        let mut written = 0;
+        for (index, operand) in into.iter().enumerate() {
+            self.sinks[written] = match *operand {
                 Operand::Output(place) => {
                     let (at, len) = call.layout.output_at(place, lane.tile);
                     if len != first {
@@ -269,26 +272,36 @@ impl Machine {
                     self.scratch_len[scratch as usize] = first;
                     self.scratch.sink(scratch as usize, first)
                 }
-                Operand::Send { to, .. } => match fabric.reserve(to, first)? {
-                    Some(slot) => slot,
-                    None => return Ok((from.len() + index) as u32),
-                },
+                Operand::Send { to, end } => {
+                    let referred = referent.map_or(Ok(Refer::NotMapped), |piece| fabric.refer(to, piece))?;
+                    if referred == Refer::Ready {
+                        self.lending.note(to, end, &lane);
+                        continue;
+                    }
+                    let slot = if referred == Refer::NotMapped { fabric.reserve(to, first)? } else { None };
+                    let Some(slot) = slot else { return Ok((from.len() + index) as u32) };
+                    slot
+                }
                 Operand::Input(_) | Operand::Receive { .. } => {
                     unreachable!("the binder makes no sink of an input or a receiver")
                 }
             };
+            written += 1;
         }
 
-        call.reducer.apply(sources, &self.sinks[..into.len()]);
-
-        for operand in into {
-            if let Operand::Send { to, .. } = *operand {
-                fabric.publish(to, tag)?;
-            }
+        if written > 0 {
+            call.reducer.apply(sources, &self.sinks[..written]);
         }
+
+        // In this order: bytes that were withdrawn while they were read must not be passed on.
         for operand in from {
             if let Operand::Receive { from, .. } = *operand {
                 fabric.release(from)?;
+            }
+        }
+        for operand in into {
+            if let Operand::Send { to, .. } = *operand {
+                fabric.publish(to, tag)?;
             }
         }
         Ok(READY)

@@ -1,6 +1,7 @@
 //! Binding a program to link ends.
 
 use super::layout::{Layout, Place};
+use super::references::{Lending, Refers};
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
 use crate::simd::{self, PieceMut, Reducer, Slab};
@@ -38,6 +39,7 @@ pub(super) struct Machine {
     // The operands of the move at hand: as long as the largest move, and valid within one move only.
     pub(super) sources: Vec<simd::Source>,
     pub(super) sinks: Vec<PieceMut>,
+    pub(super) lending: Lending,
 }
 
 /// What one run of a schedule is about.
@@ -86,6 +88,8 @@ pub(super) struct Code {
     pub(super) from: u32,
     pub(super) into: u32,
     pub(super) end: u32,
+    /// What may be sent by reference, if anything.
+    pub(super) refers: Refers,
 }
 
 /// A source or a sink.
@@ -127,7 +131,8 @@ impl Schedule {
                     return Err(Unbound::Plan("a move without source or sink".into()).in_lane(rank, index));
                 }
                 widest = (widest.0.max(into - from), widest.1.max(end - into));
-                moves.push(Code { from: from as u32, into: into as u32, end: end as u32 });
+                let refers = Refers::default();
+                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
             }
             lanes.push(Lane { first, end: moves.len() as u32, at: first, blocked: READY, tile: 0, tiles: 0 });
             scratch += lane.scratch;
@@ -145,6 +150,7 @@ impl Schedule {
             scratch_len: vec![0; scratch as usize],
             sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
             sinks: vec![PieceMut::EMPTY; widest.1],
+            lending: Lending::new(binder.ends.len()),
         };
         Ok(Schedule { spec: *spec, rank, ends: binder.ends, call: None, machine })
     }
@@ -186,6 +192,7 @@ impl Schedule {
         if !machine.scratch_len.is_empty() {
             machine.scratch.fit(machine.scratch_len.len(), call.layout.longest_piece());
         }
+        machine.lending.clear();
         machine.running = 0;
         for lane in &mut machine.lanes {
             (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);

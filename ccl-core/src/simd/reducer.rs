@@ -83,6 +83,12 @@ impl Reducer {
         self.dtype
     }
 
+    /// Whether contributions are scaled where they are read.
+    #[inline]
+    pub(crate) fn scales(&self) -> bool {
+        self.factor.is_some()
+    }
+
     /// Combines `sources` in their order and writes the result into all of `sinks`.
     ///
     /// Panics where the pieces are not of one length in whole elements, or there is no source.

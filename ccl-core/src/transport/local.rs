@@ -297,7 +297,7 @@ impl Transport for LocalTransport {
         own.flat_map(|(_, queue)| queue).map(|message| message.body.own_bytes()).sum()
     }
 
-    fn share(&mut self, _piece: Piece) -> Result<bool> {
+    fn expose(&mut self, _piece: Piece) -> Result<bool> {
         Ok(true)
     }
 

@@ -185,7 +185,7 @@ pub trait Transport: Fabric + Send {
 
     /// Shows the memory in which `piece` lies to the peers that are connected, so that the first message that
     /// refers to it need not. Whether it lies in memory that they can see at all.
-    fn share(&mut self, _piece: Piece) -> Result<bool> {
+    fn expose(&mut self, _piece: Piece) -> Result<bool> {
         Ok(false)
     }
 

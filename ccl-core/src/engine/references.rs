@@ -1,0 +1,141 @@
+//! Pieces that are sent by reference: which may be, and when all are released.
+
+use super::run::{Wait, WaitOn};
+use super::schedule::{Call, Code, Lane, Machine, Operand, Schedule};
+use crate::error::{Error, Result};
+use crate::plan::{Program, Referent};
+use crate::simd::{Buffers, Piece, Source};
+use crate::transport::{Fabric, SenderId};
+use crate::verify::MayRefer;
+
+/// What a move may send by reference.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refers {
+    may: MayRefer,
+    /// The operand that holds what is sent, counted within the move.
+    operand: u32,
+}
+
+/// Pieces that were sent by reference in the running call.
+#[derive(Debug)]
+pub(super) struct Lending {
+    /// Pieces of at least this many bytes are.
+    from_bytes: usize,
+    /// Ends that sent some and are not known to be settled.
+    open: Vec<Lent>,
+    /// By number of the end, whether it is among these.
+    is_open: Vec<bool>,
+}
+
+/// An end that has sent references.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    to: SenderId,
+    end: u32,
+    /// The first move of this call that did, by its number among all of the program's moves.
+    at: u32,
+}
+
+impl Lending {
+    pub(super) fn new(ends: usize) -> Lending {
+        Lending { from_bytes: usize::MAX, open: Vec::with_capacity(ends), is_open: vec![false; ends] }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+        self.is_open.fill(false);
+    }
+
+    /// The lane's next move sends by reference.
+    #[inline]
+    pub(super) fn note(&mut self, to: SenderId, end: u32, lane: &Lane) {
+        if !std::mem::replace(&mut self.is_open[end as usize], true) {
+            self.open.push(Lent { to, end, at: lane.at });
+        }
+    }
+}
+
+impl Schedule {
+    /// Lets pieces of at least `from_bytes` bytes travel by reference, where the proof says of a move that they `may`
+    /// and the transport can. `program` is the one that was bound, and `may` has an entry for each of its moves.
+    pub fn allow_references(&mut self, program: &Program, may: &[MayRefer], from_bytes: usize) -> Result<()> {
+        let moves = || program.lanes.iter().flat_map(|lane| &lane.moves);
+        let code = &mut self.machine.moves;
+        if moves().count() != code.len() || may.len() != code.len() {
+            return Err(Error::invalid(
+                format!("{} proofs for {} moves of {}", may.len(), moves().count(), code.len()),
+                "give the program that was bound, and what was proved for it",
+            ));
+        }
+        for ((code, mv), &may) in code.iter_mut().zip(moves()).zip(may) {
+            code.refers = match mv.referent() {
+                None => Refers::default(),
+                Some(Referent::Source) => Refers { may, operand: 0 },
+                Some(Referent::Sink(_)) => {
+                    // The same one, the first output; links of several transports are several operands.
+                    let operands = &self.machine.operands[code.from as usize..code.end as usize];
+                    let sources = mv.from.len();
+                    let outputs = |operand: &Operand| matches!(operand, Operand::Output(_));
+                    match operands[sources..].iter().position(outputs) {
+                        Some(before) => Refers { may, operand: (sources + before) as u32 },
+                        None => Refers::default(),
+                    }
+                }
+            };
+        }
+        self.machine.lending.from_bytes = from_bytes;
+        Ok(())
+    }
+
+    /// What the call waits for once all moves are made.
+    pub(super) fn unsettled(&self) -> Option<Wait<'_>> {
+        let machine = &self.machine;
+        let lent = machine.lending.open.last().filter(|_| machine.running == 0)?;
+        let index = machine.lanes.partition_point(|lane| lane.end <= lent.at);
+        let (lane, end) = (machine.lanes.get(index)?, &self.ends[lent.end as usize]);
+        let on = WaitOn::Credit { peers: &end.peers, channel: end.channel };
+        Some(Wait { lane: index, mv: (lent.at - lane.first) as usize, tile: lane.tile.saturating_sub(1), on })
+    }
+}
+
+impl Machine {
+    /// The bytes that a move may send by reference.
+    #[inline]
+    pub(super) fn referent(
+        &self,
+        code: &Code,
+        lane: &Lane,
+        call: &Call,
+        buffers: &Buffers<'_>,
+        sources: &[Source],
+    ) -> Option<Piece> {
+        let Refers { may, operand } = code.refers;
+        let allowed = if buffers.is_in_place() { may.in_place } else { may.apart };
+        if !allowed || sources[0].piece.len() < self.lending.from_bytes {
+            return None;
+        }
+        match self.operands[(code.from + operand) as usize] {
+            _ if operand == 0 => {
+                Some(sources[0].piece).filter(|_| !(sources[0].scaled && call.reducer.scales()))
+            }
+            Operand::Output(place) => {
+                let (at, len) = call.layout.output_at(place, lane.tile);
+                Some(buffers.output().as_piece().slice(at, len))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether all references of the call are released.
+    #[inline]
+    pub(super) fn settle<F: Fabric + ?Sized>(&mut self, fabric: &mut F) -> Result<bool> {
+        while let Some(lent) = self.lending.open.last() {
+            if !fabric.settled(lent.to)? {
+                return Ok(false);
+            }
+            self.lending.is_open[lent.end as usize] = false;
+            self.lending.open.pop();
+        }
+        Ok(true)
+    }
+}
