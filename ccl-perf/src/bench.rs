@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
         let largest = sizes.last().copied().unwrap_or(0) as usize;
         let progress = Progress::new(comm.rank() == 0);
         Ok(Bench {
-            memory: Pair::new(largest, options.unalign as usize),
+            memory: Pair::new(largest, options.unalign as usize, options.local_register > 0)?,
             comm,
             collective,
             options,

@@ -1,24 +1,27 @@
 //! The memory that calls send from and receive into, and where each rank's part of it lies.
 
-use ccl::{Buffers, Collective};
-use std::ops::Range;
+use ccl::{Buffers, Collective, Result, SharedMemory};
+use std::ops::{DerefMut, Range};
 
 const PAGE: usize = 4096;
 
 /// Page-aligned (or deliberately misaligned) bytes, touched before use.
 pub(crate) struct Memory {
-    bytes: Vec<u8>,
+    bytes: Box<dyn DerefMut<Target = [u8]>>,
     start: usize,
     len: usize,
 }
 
 impl Memory {
-    /// `len` bytes that start `unalign` bytes after the start of a page.
-    pub(crate) fn new(len: usize, unalign: usize) -> Memory {
+    /// `len` bytes that start `unalign` bytes after the start of a page; `shared`: in memory that peers can see.
+    pub(crate) fn new(len: usize, unalign: usize, shared: bool) -> Result<Memory> {
+        let room = len + 2 * PAGE;
+        let mut bytes: Box<dyn DerefMut<Target = [u8]>> =
+            if shared { Box::new(SharedMemory::alloc(room)?) } else { Box::new(vec![0; room]) };
         // Written with a value that is not zero: the kernel would hand out one shared page of zeros.
-        let bytes = vec![0xa5; len + 2 * PAGE];
+        bytes.fill(0xa5);
         let start = bytes.as_ptr().align_offset(PAGE) + unalign;
-        Memory { bytes, start, len }
+        Ok(Memory { bytes, start, len })
     }
 
     fn all(&mut self) -> &mut [u8] {
@@ -60,8 +63,8 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// For calls of at most `bytes` in all.
-    pub(crate) fn new(bytes: usize, unalign: usize) -> Pair {
-        Pair { send: Memory::new(bytes, unalign), receive: Memory::new(bytes, unalign) }
+    pub(crate) fn new(bytes: usize, unalign: usize, shared: bool) -> Result<Pair> {
+        Ok(Pair { send: Memory::new(bytes, unalign, shared)?, receive: Memory::new(bytes, unalign, shared)? })
     }
 
     /// What a call is given.
@@ -97,8 +100,8 @@ mod tests {
 
     #[test]
     fn memory_starts_where_it_was_asked_to() {
-        for unalign in [0, 1, 64, 4095] {
-            let mut memory = Memory::new(100, unalign);
+        for (unalign, shared) in [(0, false), (1, false), (64, true), (4095, true)] {
+            let mut memory = Memory::new(100, unalign, shared).unwrap();
             assert_eq!(memory.all().as_ptr() as usize % PAGE, unalign);
             assert_eq!(memory.all().len(), 100);
         }

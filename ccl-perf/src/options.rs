@@ -100,6 +100,11 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(0..4096))]
     pub(crate) unalign: u32,
 
+    /// Buffers: 0 private memory, 1 or 2 memory that peers map, so that nothing is copied into slots
+    #[arg(short = 'R', long = "local_register", value_name = "0-2", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) local_register: u8,
+
     /// Time every iteration and print least, largest, 99th percentile and variation
     #[arg(short = 'I', long = "per_iter_timing", value_name = "0/1", default_value = "0",
           num_args = 0..=1, action = clap::ArgAction::Set, default_missing_value = "1", value_parser = flag)]
@@ -156,8 +161,6 @@ struct GpuOnly {
     null_stream: Option<u32>,
     #[arg(short = 'C', long = "report_cputime", hide = true)]
     cpu_time: Option<u32>,
-    #[arg(short = 'R', long = "local_register", hide = true)]
-    registration: Option<u32>,
     #[arg(short = 'x', long = "cta_policy", hide = true)]
     cta_policy: Option<u32>,
     #[arg(short = 'V', long = "device_cta_count", hide = true)]
@@ -278,7 +281,7 @@ impl Options {
     /// Letters that were given and ask for what is always so on host memory.
     pub(crate) fn without_effect(&self) -> Vec<&'static str> {
         let gpu = &self.gpu;
-        [("-p", gpu.parallel_init), ("-z", gpu.blocking), ("-y", gpu.null_stream), ("-R", gpu.registration)]
+        [("-p", gpu.parallel_init), ("-z", gpu.blocking), ("-y", gpu.null_stream)]
             .into_iter()
             .filter_map(|(letter, value)| value.filter(|&v| v != 0).map(|_| letter))
             .collect()
@@ -296,6 +299,7 @@ fn without_data(given: impl Fn(&str) -> bool) -> Result<(), String> {
         ("types", "-d"),
         ("root", "-r"),
         ("unalign", "-u"),
+        ("local_register", "-R"),
         ("algo", "--algo"),
         ("explain", "--explain"),
         ("plot", "--plot"),
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn gpu_options_are_named_or_refused() {
-        assert_eq!(parse("-z 1 -R 2 -p 0 -C 0").without_effect(), ["-z", "-R"]);
+        assert_eq!(parse("-z 1 -y 2 -p 0 -C 0").without_effect(), ["-z", "-y"]);
         assert!(refused("-G 4").contains("CUDA graphs"));
         assert!(refused("-D 1").contains("device kernel"));
         for letter in ["-C", "-x", "-V", "-M"] {
@@ -359,9 +363,19 @@ mod tests {
     #[test]
     fn a_barrier_refuses_options_about_data_and_takes_the_others() {
         let read = |line: &str| Options::read(Program::Barrier, line.split(' '));
-        for line in
-            ["-b 8", "-e 8", "-i 8", "-f 2", "-o max", "-d int8", "-r 1", "-u 4", "--explain", "--plot a"]
-        {
+        for line in [
+            "-b 8",
+            "-e 8",
+            "-i 8",
+            "-f 2",
+            "-o max",
+            "-d int8",
+            "-r 1",
+            "-u 4",
+            "-R 1",
+            "--explain",
+            "--plot a",
+        ] {
             let why = read(&format!("barrier_perf {line}")).unwrap_err().to_string();
             assert!(why.contains("a barrier moves none"), "{line}: {why}");
         }

@@ -207,6 +207,13 @@ impl Communicator {
         }
     }
 
+    /// Shows memory to the peers that are connected now, so that the first call on it need not; whether it is memory
+    /// that peers can see, which is that of [`SharedMemory`](crate::SharedMemory). Calls on other memory go through
+    /// slots. Nothing depends on it: memory that is not exposed is when it is first used.
+    pub fn expose(&mut self, memory: &[u8]) -> Result<bool> {
+        self.core.expose(memory)
+    }
+
     /// Ends this communicator's calls, from another thread; see [`AbortHandle`].
     pub fn abort_handle(&self) -> AbortHandle {
         self.core.abort_handle()

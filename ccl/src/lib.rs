@@ -61,6 +61,10 @@ pub use ccl_core::simd::{Buffers, Level};
 pub use ccl_core::transport::{Counters, LinkKey};
 pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};
 pub use ccl_core::{algorithms, cost, plan, verify};
+pub use ccl_transport_shm::SharedMemory;
+pub use communicator::{Communicator, Description};
+pub use element::{Element, F8E4M3, F8E5M2};
+pub use group::{Batch, run_together};
 pub use half::{bf16, f16};
 pub use sys::{Entered, Turn, Turnstile};
 #[cfg(not(loom))]

@@ -10,10 +10,10 @@ use crate::engine::{self, Blocks, Layout, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
-use crate::verify::{self, Limits};
-use std::collections::HashSet;
+use crate::verify::{self, Limits, References};
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 /// How a call would be done.
@@ -33,8 +33,15 @@ pub struct Explanation {
 /// one up to this size; above it the proof would be felt at start-up.
 const PROVE_UP_TO: u32 = 64;
 
-/// What this process has proved, for ranks that are threads and for communicators that come and go.
-static PROVED: LazyLock<Mutex<HashSet<(Spec, &'static str)>>> = LazyLock::new(Mutex::default);
+/// From this many bytes a piece of mapped memory travels by reference: what a copy into and out of the cache costs
+/// is more then than what waiting for the release costs.
+pub(super) const REFER_FROM: usize = 8 << 10;
+
+/// What this process has proved, for ranks that are threads and for communicators that come and go; with what may
+/// travel by reference.
+static PROVED: LazyLock<Mutex<Proved>> = LazyLock::new(Mutex::default);
+
+type Proved = HashMap<(Spec, &'static str), Arc<References>>;
 
 impl Communicator {
     /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
@@ -182,10 +189,13 @@ impl Communicator {
             return Ok(index);
         }
         let spec = self.spec(collective, root, algorithm)?;
-        self.prove(&spec, algorithm)?;
+        let references = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
         self.connect(&program)?;
-        let schedule = Schedule::bind(&spec, self.rank, &program, &mut self.routes)?;
+        let mut schedule = Schedule::bind(&spec, self.rank, &program, &mut self.routes)?;
+        if let Some(references) = references {
+            schedule.allow_references(&program, references.of(self.rank), REFER_FROM)?;
+        }
         Ok(self.plans.add_schedule(key, schedule))
     }
 
@@ -195,32 +205,35 @@ impl Communicator {
         self.routes.connect(program, &mut bootstrap.exchange(deadline))
     }
 
+    /// What of a plan may travel by reference; nothing of one that is not proved.
+    ///
     /// Kept apart from its caller: it is cold, and the sanitizer's suppressions know it by name.
     #[inline(never)]
-    fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<()> {
+    fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<Option<Arc<References>>> {
         let wanted = match self.config.verify {
             VerifyPolicy::Always => true,
             VerifyPolicy::Auto => spec.ranks <= PROVE_UP_TO,
             VerifyPolicy::Never => false,
         };
         if !wanted {
-            return Ok(());
+            return Ok(None);
         }
         let mut proved = PROVED.lock().unwrap_or_else(PoisonError::into_inner);
-        if proved.contains(&(*spec, algorithm.name())) {
-            return Ok(());
+        if let Some(references) = proved.get(&(*spec, algorithm.name())) {
+            return Ok(Some(Arc::clone(references)));
         }
         let started = Instant::now();
         let plan = algorithms::plan(algorithm, spec.collective, spec.ranks, spec.root)
             .ok_or_else(|| Error::unsupported(algorithm.name(), "it has parts but no plan"))?;
         let limits = Limits { credits: self.credits, ..Limits::default() };
-        verify::verify(&plan, &limits).map_err(|fault| {
+        let (_, references) = verify::verify_references(&plan, &limits).map_err(|fault| {
             let text = format!("{} for {} on {} ranks: {fault}", plan.algorithm, spec.collective, spec.ranks);
             Error::from(ErrorKind::PlanRejected(text))
         })?;
         tracing::debug!(?spec, algorithm = algorithm.name(), elapsed = ?started.elapsed(), "plan proved");
-        proved.insert((*spec, algorithm.name()));
-        Ok(())
+        let references = Arc::new(references);
+        proved.insert((*spec, algorithm.name()), Arc::clone(&references));
+        Ok(Some(references))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
 use super::operation::Transfer;
+use super::prepare::REFER_FROM;
 use super::{Communicator, fingerprint};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
@@ -8,6 +9,7 @@ use crate::engine::{self, Layout, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
+use crate::verify::MayRefer;
 use std::collections::HashMap;
 
 /// Which side of a transfer this rank is.
@@ -85,7 +87,10 @@ impl Communicator {
         self.connect(&Program { lanes: lanes.collect() })?;
         for (peer, side) in missing {
             let program = side.program(peer);
-            let schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
+            let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
+            // No move of a transfer writes what it sends.
+            let may = MayRefer { apart: true, in_place: false };
+            schedule.allow_references(&program, &[may], REFER_FROM)?;
             let schedule = self.plans.keep(schedule);
             self.transfers.ends.insert((peer, side), End { schedule, issued: 0 });
         }

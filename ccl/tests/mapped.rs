@@ -1,0 +1,151 @@
+//! Calls on shared memory: the same results, and no byte through slots where the proof allows it.
+
+use ccl::{Buffers, Call, Collective, Communicator, DataType, ReduceOp, SharedMemory};
+use std::thread;
+
+/// Elements of a block: several tiles, and a length that does not divide.
+const COUNT: usize = 50_001;
+
+/// Runs `work` on each of `ranks` ranks.
+fn on_ranks<T: Send>(ranks: u32, work: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
+    let communicators = Communicator::local(ranks).unwrap();
+    thread::scope(|scope| {
+        let threads: Vec<_> = communicators.into_iter().map(|comm| scope.spawn(|| work(comm))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Pieces and bytes that this rank has sent by reference, and bytes that it has sent otherwise.
+fn sent(comm: &Communicator) -> (u64, u64, u64) {
+    let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
+    own.fold((0, 0, 0), |(pieces, lent, copied), (_, counters)| {
+        let rest = counters.bytes - counters.referenced_bytes;
+        (pieces + counters.referenced, lent + counters.referenced_bytes, copied + rest)
+    })
+}
+
+fn fill(bytes: &mut [u8], rank: u32) {
+    let values = bytes.chunks_exact_mut(4).zip(0u32..);
+    values.for_each(|(bytes, i)| bytes.copy_from_slice(&((i ^ rank * 7) % 1000).to_le_bytes()));
+}
+
+/// Every collective and operator, apart and in place, on shared and on private memory: the same bits.
+#[test]
+fn results_are_those_of_private_memory() {
+    for ranks in [2, 3, 4] {
+        let lent = on_ranks(ranks, |mut comm| {
+            let rank = comm.rank();
+            let mut shared = [(); 2].map(|()| SharedMemory::alloc(COUNT * 4 * ranks as usize).unwrap());
+            assert!(comm.expose(&shared[0]).unwrap() && !comm.expose(&[0; 9999]).unwrap());
+            for collective in Collective::ALL {
+                for (op, dtype) in [
+                    (ReduceOp::Sum, DataType::U32),
+                    (ReduceOp::Avg, DataType::U32),
+                    (ReduceOp::Avg, DataType::F32),
+                ] {
+                    let call = Call { collective, count: COUNT, dtype, op, root: 0 };
+                    let blocks =
+                        (collective.input_blocks(ranks, rank, 0), collective.output_blocks(ranks, rank, 0));
+                    let (input, output) = (blocks.0 as usize * COUNT * 4, blocks.1 as usize * COUNT * 4);
+                    let mut private = [(); 2].map(|()| vec![0u8; COUNT * 4 * ranks as usize]);
+                    fill(&mut private[0], rank);
+                    fill(&mut shared[0], rank);
+                    let before = sent(&comm);
+                    let [from, into] = &mut private;
+                    comm.run(&call, Buffers::new(&from[..input], &mut into[..output])).unwrap();
+                    assert_eq!(sent(&comm).0, before.0, "private memory by reference");
+                    let [from, into_shared] = &mut shared;
+                    comm.run(&call, Buffers::new(&from[..input], &mut into_shared[..output])).unwrap();
+                    assert!(into[..output] == into_shared[..output], "{call:?}");
+
+                    if !matches!(collective, Collective::AllReduce | Collective::AllToAll) {
+                        continue;
+                    }
+                    fill(into, rank);
+                    fill(into_shared, rank);
+                    comm.run(&call, Buffers::in_place(into, 0..input, 0..output)).unwrap();
+                    comm.run(&call, Buffers::in_place(into_shared, 0..input, 0..output)).unwrap();
+                    assert!(into[..output] == into_shared[..output], "in place: {call:?}");
+                }
+            }
+            sent(&comm).0
+        });
+        assert!(lent.iter().all(|lent| *lent > 50), "{lent:?}");
+    }
+}
+
+/// Whoever sends its input only, or what it has written for good, sends no byte through a slot; in place it does
+/// where it must.
+#[test]
+fn what_is_mapped_is_not_copied() {
+    on_ranks(3, |mut comm| {
+        let rank = comm.rank();
+        let mut shared = [(); 2].map(|()| SharedMemory::alloc(COUNT * 4 * 3).unwrap());
+        let cases = [
+            ("twoshot", Collective::AllReduce),
+            ("oneshot", Collective::AllReduce),
+            ("oneshot", Collective::AllGather),
+            ("ring", Collective::AllGather),
+            ("oneshot", Collective::ReduceScatter),
+            ("oneshot", Collective::AllToAll),
+            ("pairwise", Collective::AllToAll),
+            ("oneshot", Collective::Broadcast),
+            ("chain", Collective::Broadcast),
+        ];
+        for (algorithm, collective) in cases {
+            comm.set_algorithm(Some(algorithm)).unwrap();
+            let call = Call { collective, count: COUNT, dtype: DataType::U32, op: ReduceOp::Sum, root: 0 };
+            let input = collective.input_blocks(3, rank, 0) as usize * COUNT * 4;
+            let output = collective.output_blocks(3, rank, 0) as usize * COUNT * 4;
+            let before = sent(&comm);
+            let [from, into] = &mut shared;
+            comm.run(&call, Buffers::new(&from[..input], &mut into[..output])).unwrap();
+            let after = sent(&comm);
+            // A last piece that is short goes through a slot.
+            assert!(after.2 - before.2 < 40_000, "{algorithm} {collective}: {before:?} {after:?}");
+            let sends = collective != Collective::Broadcast || rank == 0;
+            assert!(!sends || after.1 - before.1 > 50_000, "{algorithm} {collective}: {before:?} {after:?}");
+        }
+        comm.set_algorithm(Some("oneshot")).unwrap();
+        let call = Call {
+            collective: Collective::AllReduce,
+            count: COUNT,
+            dtype: DataType::U32,
+            op: ReduceOp::Sum,
+            root: 0,
+        };
+        let before = sent(&comm);
+        comm.run(&call, Buffers::in_place(&mut shared[0], 0..COUNT * 4, 0..COUNT * 4)).unwrap();
+        assert_eq!(sent(&comm).0, before.0, "an input that is overwritten without waiting for its readers");
+    });
+}
+
+/// Memory may be freed between calls, and other memory come to lie where it was.
+#[test]
+fn memory_comes_and_goes() {
+    on_ranks(2, |mut comm| {
+        for round in 0..300u32 {
+            let mut send = SharedMemory::alloc(COUNT).unwrap();
+            let mut receive = SharedMemory::alloc(2 * COUNT).unwrap();
+            send.fill((round + comm.rank()) as u8);
+            comm.all_gather(&send, &mut receive).unwrap();
+            assert!(receive[..COUNT].iter().all(|byte| *byte == round as u8), "round {round}");
+            assert!(receive[COUNT..].iter().all(|byte| *byte == (round + 1) as u8), "round {round}");
+        }
+        assert!(sent(&comm).0 >= 300);
+    });
+}
+
+/// The caller may write to its buffer as soon as the call has returned.
+#[test]
+fn the_buffer_is_free_after_the_call() {
+    on_ranks(2, |mut comm| {
+        let (mut send, mut receive) = (SharedMemory::alloc(COUNT).unwrap(), vec![0; 2 * COUNT]);
+        for round in 0..200u8 {
+            send.fill(round);
+            comm.all_gather(&send, &mut receive).unwrap();
+            send.fill(!round);
+            assert!(receive.iter().all(|byte| *byte == round), "round {round}");
+        }
+    });
+}
