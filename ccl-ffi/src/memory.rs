@@ -1,19 +1,24 @@
-//! `cclMemAlloc`, `cclMemFree`.
+//! `cclMemAlloc`, `cclMemFree`, `cclCommRegister`, `cclCommDeregister`.
 
+use crate::comm::cclComm_t;
+use crate::handles;
 use crate::result::{cclResult_t, guard};
-use ccl::Error;
-use std::collections::HashMap;
+use ccl::{Error, Result, SharedMemory};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Allocations and their lengths.
-static ALLOCATED: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
+/// Allocations, by address.
+static ALLOCATED: Mutex<BTreeMap<usize, Arc<SharedMemory>>> = Mutex::new(BTreeMap::new());
 
-/// Allocations begin on a huge page, so that the kernel may back them with huge pages.
-const HUGE_PAGE: usize = 2 << 20;
+fn allocated() -> MutexGuard<'static, BTreeMap<usize, Arc<SharedMemory>>> {
+    ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// Allocates zeroed host memory that is good for collectives: aligned to 2 MiB and backed by huge pages
-/// where the system has them. Free it with `cclMemFree`.
+/// Allocates zeroed host memory that is good for collectives: ranks on the same host map it and read it where it
+/// lies, so that large calls need no copy into the library's own memory. Aligned to 2 MiB and backed by huge
+/// pages where the system has them for shared memory. Each allocation takes a file descriptor. Free it with
+/// `cclMemFree`.
 ///
 /// # Safety
 /// `ptr` is NULL or writable.
@@ -23,37 +28,11 @@ pub unsafe extern "C" fn cclMemAlloc(ptr: *mut *mut c_void, size: usize) -> cclR
         if ptr.is_null() {
             return Err(Error::invalid("ptr is NULL", "give the address of a pointer"));
         }
-        let too_long = || Error::invalid(format!("{size} bytes"), "ask for less than 2^63");
-        let len = size.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_long)?;
-        let mapped = len.checked_add(HUGE_PAGE).filter(|m| *m <= isize::MAX as usize).ok_or_else(too_long)?;
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping touches no memory that exists.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            let cause = std::io::Error::last_os_error();
-            return Err(Error::system(
-                format!("mmap of {size} bytes"),
-                cause,
-                "free memory or raise the limit",
-            ));
-        }
-        let at = base.wrapping_byte_add((base as usize).wrapping_neg() % HUGE_PAGE);
-        let head = at as usize - base as usize;
-        // SAFETY: `at .. at + len` and the ends to both sides lie inside the mapping just made.
-        unsafe {
-            if head > 0 {
-                libc::munmap(base, head);
-            }
-            if mapped - head > len {
-                libc::munmap(at.wrapping_byte_add(len), mapped - head - len);
-            }
-            // Advice: memory without huge pages is as good, only slower.
-            libc::madvise(at, len, libc::MADV_HUGEPAGE);
-        }
-        ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).insert(at as usize, len);
+        let memory = SharedMemory::alloc(size)?;
+        let at = memory.as_mut_ptr();
+        allocated().insert(at.addr(), Arc::new(memory));
         // SAFETY: not NULL, and writable by the function's contract.
-        unsafe { ptr.write(at) };
+        unsafe { ptr.write(at.cast()) };
         Ok(())
     })
 }
@@ -68,12 +47,193 @@ pub unsafe extern "C" fn cclMemFree(ptr: *mut c_void) -> cclResult_t {
         if ptr.is_null() {
             return Ok(());
         }
-        let known = ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).remove(&(ptr as usize));
-        let len = known.ok_or_else(|| {
+        let known = allocated().remove(&ptr.addr());
+        known.map(drop).ok_or_else(|| {
             Error::invalid(format!("{ptr:p} is not from cclMemAlloc, or free already"), "free it once")
-        })?;
-        // SAFETY: exactly what cclMemAlloc mapped, and it is taken off the list, so only once.
-        unsafe { libc::munmap(ptr, len) };
+        })
+    })
+}
+
+/// A registration is a number, dressed as a pointer that is never followed.
+static REGISTERED: Mutex<Registrations> = Mutex::new(Registrations { made: 0, live: None });
+
+struct Registrations {
+    /// How many were ever made; the number of the last.
+    made: usize,
+    /// The communicator of each that lives.
+    live: Option<HashMap<usize, usize>>,
+}
+
+fn registrations() -> MutexGuard<'static, Registrations> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers a buffer with a communicator.
+///
+/// Memory from `cclMemAlloc` is made known to the peers that are connected, so that the first call on it need not
+/// do it. It works without: calls on such memory find it by themselves. Other memory cannot be mapped by peers: it
+/// gets a handle as well, and calls on it go through the library's own memory as before.
+///
+/// # Safety
+/// `handle` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommRegister(
+    comm: cclComm_t,
+    buff: *mut c_void,
+    size: usize,
+    handle: *mut *mut c_void,
+) -> cclResult_t {
+    guard(|| {
+        if buff.is_null() || size == 0 {
+            return Err(Error::invalid(format!("a buffer of {size} bytes at {buff:p}"), "give some memory"));
+        }
+        if handle.is_null() {
+            return Err(Error::invalid("handle is NULL", "give the address of a pointer"));
+        }
+        let memory = containing(buff.addr(), size)?;
+        handles::with(comm, |communicator| memory.map_or(Ok(()), |memory| communicator.expose(&memory)))?;
+        let mut registrations = registrations();
+        registrations.made += 1;
+        let number = registrations.made;
+        registrations.live.get_or_insert_default().insert(number, comm.addr());
+        // SAFETY: not NULL, and writable by the function's contract.
+        unsafe { handle.write(std::ptr::without_provenance_mut(number)) };
         Ok(())
     })
+}
+
+/// Ends a registration. The memory stays what it is, and mapped until it is freed. NULL is no registration.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> cclResult_t {
+    guard(|| {
+        if handle.is_null() {
+            return Ok(());
+        }
+        handles::with(comm, |_| Ok(()))?;
+        let mut registrations = registrations();
+        let live = registrations.live.get_or_insert_default();
+        match live.get(&handle.addr()) {
+            Some(of) if *of == comm.addr() => {
+                live.remove(&handle.addr());
+                Ok(())
+            }
+            Some(_) => {
+                let what = format!("registration {handle:p} is of another communicator");
+                Err(Error::invalid(what, "give the communicator that it was made with"))
+            }
+            None => {
+                let what = format!("{handle:p} is no registration, or ended already");
+                Err(Error::invalid(what, "give what cclCommRegister has returned, once"))
+            }
+        }
+    })
+}
+
+/// The allocation that holds these bytes; none for other memory, an error for bytes of which it holds a part.
+fn containing(at: usize, size: usize) -> Result<Option<Arc<SharedMemory>>> {
+    let allocated = allocated();
+    let end =
+        at.checked_add(size).ok_or_else(|| Error::invalid(format!("{size} bytes"), "less than 2^63"))?;
+    let Some((start, memory)) = allocated.range(..end).next_back() else { return Ok(None) };
+    let stop = start + memory.len();
+    if stop <= at {
+        return Ok(None);
+    }
+    if *start <= at && end <= stop {
+        return Ok(Some(Arc::clone(memory)));
+    }
+    Err(Error::invalid(
+        format!(
+            "{size} bytes at {at:#x}, partly in the {} bytes from cclMemAlloc at {start:#x}",
+            memory.len()
+        ),
+        "register bytes of one allocation, or of none",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::{cclCommDestroy, cclCommInitRank};
+    use crate::unique_id::{cclGetUniqueId, cclUniqueId};
+    use std::ptr::{null_mut, without_provenance_mut};
+
+    fn alloc(size: usize) -> *mut c_void {
+        let mut at = null_mut();
+        // SAFETY: `at` is writable.
+        assert_eq!(unsafe { cclMemAlloc(&mut at, size) }, cclResult_t::cclSuccess);
+        at
+    }
+
+    fn free(at: *mut c_void) -> cclResult_t {
+        // SAFETY: nobody uses it.
+        unsafe { cclMemFree(at) }
+    }
+
+    /// A communicator of one rank.
+    fn communicator() -> cclComm_t {
+        let mut id = cclUniqueId { internal: [0; 128] };
+        let mut comm = null_mut();
+        // SAFETY: both are writable.
+        unsafe {
+            assert_eq!(cclGetUniqueId(&mut id), cclResult_t::cclSuccess);
+            assert_eq!(cclCommInitRank(&mut comm, 1, id, 0), cclResult_t::cclSuccess);
+        }
+        comm
+    }
+
+    fn register(comm: cclComm_t, at: *mut c_void, size: usize) -> Option<*mut c_void> {
+        let mut handle = null_mut();
+        // SAFETY: `handle` is writable.
+        let result = unsafe { cclCommRegister(comm, at, size, &mut handle) };
+        (result == cclResult_t::cclSuccess).then_some(handle)
+    }
+
+    #[test]
+    fn memory_is_zero_aligned_and_freed_once() {
+        for size in [0, 1, 5 << 20] {
+            let at = alloc(size);
+            assert!(at.addr().is_multiple_of(2 << 20));
+            // SAFETY: `size` bytes of our own.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), size) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(1);
+            assert_ne!(free(at.wrapping_byte_add(1)), cclResult_t::cclSuccess);
+            assert_eq!(free(at), cclResult_t::cclSuccess);
+            assert_ne!(free(at), cclResult_t::cclSuccess, "freed twice");
+        }
+        assert_eq!(free(null_mut()), cclResult_t::cclSuccess);
+        // SAFETY: `at` is writable.
+        assert_ne!(unsafe { cclMemAlloc(&mut null_mut(), usize::MAX) }, cclResult_t::cclSuccess);
+    }
+
+    #[test]
+    fn registrations_are_checked() {
+        let (comm, other) = (communicator(), communicator());
+        let (mapped, mut plain) = (alloc(10_000), [0u8; 100]);
+        let plain_at = plain.as_mut_ptr().cast();
+        let one = register(comm, mapped.wrapping_byte_add(16), 10_000 - 16).expect("within");
+        let two = register(comm, plain_at, 100).expect("ordinary memory has a handle too");
+        assert_ne!(one, two);
+        assert_eq!(register(comm, mapped.wrapping_byte_add(16), 10_000), None, "it ends outside");
+        assert_eq!(register(comm, mapped.wrapping_byte_sub(16), 100), None, "it begins outside");
+        assert_eq!(register(comm, mapped, 0), None);
+        assert_eq!(register(comm, null_mut(), 8), None);
+        assert_eq!(register(null_mut(), plain_at, 8), None, "no communicator");
+
+        assert_ne!(cclCommDeregister(other, one), cclResult_t::cclSuccess, "of another communicator");
+        assert_ne!(
+            cclCommDeregister(comm, without_provenance_mut(1 << 40)),
+            cclResult_t::cclSuccess,
+            "foreign"
+        );
+        for handle in [one, two] {
+            assert_eq!(cclCommDeregister(comm, handle), cclResult_t::cclSuccess);
+            assert_ne!(cclCommDeregister(comm, handle), cclResult_t::cclSuccess, "twice");
+        }
+        assert_eq!(cclCommDeregister(comm, null_mut()), cclResult_t::cclSuccess);
+        assert_eq!(free(mapped), cclResult_t::cclSuccess);
+        assert_eq!(cclCommDestroy(comm), cclResult_t::cclSuccess);
+        assert_eq!(cclCommDestroy(other), cclResult_t::cclSuccess);
+    }
 }

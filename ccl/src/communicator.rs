@@ -2,7 +2,7 @@
 
 use crate::{
     AbortHandle, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp,
-    Route, UniqueId,
+    Route, SharedMemory, UniqueId,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
@@ -207,11 +207,10 @@ impl Communicator {
         }
     }
 
-    /// Shows memory to the peers that are connected now, so that the first call on it need not; whether it is memory
-    /// that peers can see, which is that of [`SharedMemory`](crate::SharedMemory). Calls on other memory go through
-    /// slots. Nothing depends on it: memory that is not exposed is when it is first used.
-    pub fn expose(&mut self, memory: &[u8]) -> Result<bool> {
-        self.core.expose(memory)
+    /// Tells the peers that are connected now of this memory, so that the first call on it need not. Nothing else
+    /// depends on it.
+    pub fn expose(&mut self, memory: &SharedMemory) -> Result<()> {
+        self.core.expose(memory.piece()).map(drop)
     }
 
     /// Ends this communicator's calls, from another thread; see [`AbortHandle`].

@@ -36,7 +36,7 @@ fn results_are_those_of_private_memory() {
         let lent = on_ranks(ranks, |mut comm| {
             let rank = comm.rank();
             let mut shared = [(); 2].map(|()| SharedMemory::alloc(COUNT * 4 * ranks as usize).unwrap());
-            assert!(comm.expose(&shared[0]).unwrap() && !comm.expose(&[0; 9999]).unwrap());
+            comm.expose(&shared[0]).unwrap();
             for collective in Collective::ALL {
                 for (op, dtype) in [
                     (ReduceOp::Sum, DataType::U32),

@@ -26,7 +26,7 @@ use crate::cost::Model;
 use crate::engine::{self, Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Rank};
-use crate::simd::{Buffers, Level};
+use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
@@ -201,8 +201,8 @@ impl Communicator {
 
     /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
     /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
-    pub fn expose(&mut self, memory: &[u8]) -> Result<bool> {
-        self.routes.expose(Buffers::new(memory, &mut []).input())
+    pub fn expose(&mut self, memory: Piece) -> Result<bool> {
+        self.routes.expose(memory)
     }
 
     /// Makes a call and returns when this rank's part of it is done.

@@ -2,6 +2,7 @@
 
 use super::Segment;
 use crate::sync::{AtomicU64, Ordering};
+use ccl_core::simd::Piece;
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -42,6 +43,13 @@ impl SharedMemory {
     /// Where it begins. Valid for reads and writes of its length until it is dropped.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.region.mapping.base.as_ptr()
+    }
+
+    /// All of it, for a transport to tell peers of. Nobody reads through it.
+    pub fn piece(&self) -> Piece {
+        // SAFETY: the bytes are there as long as `self`. Whoever reads them through a call that borrows them has the
+        // word of that call.
+        unsafe { Piece::new(self.as_mut_ptr(), self.len) }
     }
 }
 
