@@ -121,9 +121,12 @@ pub(super) fn forget_lender(segment: u128) {
 pub(crate) struct Region {
     mapping: Mapping,
     fd: OwnedFd,
-    /// The segments whose ledgers list it, with the numbers; `None` once it is freed.
-    lenders: Mutex<Option<Vec<(Weak<Segment>, u32)>>>,
+    /// Whose ledgers list it; `None` once it is freed.
+    lenders: Mutex<Option<Vec<Lender>>>,
 }
+
+/// A segment and the number under which its ledger lists a region.
+type Lender = (Weak<Segment>, u32);
 
 impl Region {
     fn create(len: usize) -> Result<Region> {
