@@ -28,6 +28,11 @@ impl Borrowing {
         self.replaced.extend(self.loans[at].replace(loan));
     }
 
+    /// Whether nothing was ever lent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loans.is_empty()
+    }
+
     /// Gives up what is not lent any more. Nobody may hold a piece in any of it.
     pub(crate) fn tidy(&mut self, ledger: &Ledger) {
         self.replaced.clear();

@@ -36,12 +36,22 @@ struct Known {
 /// What a peer knows of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Nothing yet.
-    No,
+    /// Nothing yet. So many pieces go through slots before it is tried again; the next time it will be twice as many.
+    No {
+        /// Pieces left.
+        pieces: u16,
+        /// Pieces after the next failure.
+        next: u16,
+    },
     /// How to map it.
     Yes,
     /// It cannot be told.
     Never,
+}
+
+impl Told {
+    /// Never tried.
+    const NOTHING: Told = Told::No { pieces: 0, next: 1 };
 }
 
 /// A place in a region.
@@ -95,7 +105,7 @@ impl Lending {
                     len: region.len(),
                     region: weak,
                     number: None,
-                    told: vec![Told::No; self.ranks as usize].into(),
+                    told: vec![Told::NOTHING; self.ranks as usize].into(),
                 },
             });
         }

@@ -20,32 +20,39 @@ impl ShmTransport {
 
     /// Tells a peer where a region can be mapped, unless it knows; whether it does now.
     fn tell(&mut self, peer: Rank, place: Place) -> bool {
-        match self.lending.told(place, peer) {
+        let next = match self.lending.told(place, peer) {
             Told::Yes => return true,
             Told::Never => return false,
-            Told::No => {}
-        }
+            Told::No { pieces: 0, next } => next,
+            Told::No { pieces, next } => {
+                self.lending.note(place, peer, Told::No { pieces: pieces - 1, next });
+                return false;
+            }
+        };
+        let later = Told::No { pieces: next, next: next.saturating_mul(2) };
         let Some((region, number)) = self.lending.lend(place, &self.segment) else { return false };
         let told = match (self.peers.get(&peer).map(|known| known.mailbox), &self.mailbox) {
             // It finds the region by its number.
             (Some(None), _) => Told::Yes,
             (Some(Some(to)), Some(mailbox)) => match mailbox.post(self.rank, Some(number), region.fd(), to) {
                 Ok(true) => Told::Yes,
-                // Its mailbox is full: the next piece is another chance.
-                Ok(false) => Told::No,
+                // Its mailbox is full, until it reads its mail.
+                Ok(false) => later,
                 Err(error) => {
                     tracing::debug!(rank = self.rank, peer, %error, "shared memory cannot be passed on");
                     Told::Never
                 }
             },
-            _ => Told::No,
+            _ => later,
         };
         self.lending.note(place, peer, told);
         told == Told::Yes
     }
 
-    /// Tells all peers that are connected of the region in which a piece lies; whether there is one.
+    /// Tells all peers that are connected of the region in which a piece lies; whether there is one. Reads the mail
+    /// too, since the peers may do the same.
     pub(crate) fn expose_memory(&mut self, piece: Piece) -> Result<bool> {
+        self.read_mail()?;
         let Some(place) = self.lending.find(piece) else { return Ok(false) };
         let mut peers: Vec<_> = self.outgoing.iter().map(|link| link.key.to).collect();
         peers.sort_unstable();
@@ -70,6 +77,11 @@ impl ShmTransport {
             }
             return Ok(());
         }
+        self.read_mail()
+    }
+
+    /// Maps everything that is in the mail.
+    pub(crate) fn read_mail(&mut self) -> Result<()> {
         while let Some(letter) = self.letter()? {
             self.borrow_from(letter)?;
         }
@@ -94,6 +106,9 @@ impl ShmTransport {
     /// Unmaps what peers have freed, except where a piece is held that may lie in it.
     pub(crate) fn tidy_loans(&mut self) {
         for peer in self.peers.values() {
+            if self.borrowed[peer.lender as usize].is_empty() {
+                continue;
+            }
             let holds = |link: &crate::shm::Incoming| link.lender == peer.lender && link.holds_loan();
             if !self.incoming.iter().any(holds) {
                 self.borrowed[peer.lender as usize].tidy(peer.segment.ledger());

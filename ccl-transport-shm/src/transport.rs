@@ -166,6 +166,7 @@ impl Transport for ShmTransport {
     fn park(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         let segment = Arc::clone(&self.segment);
+        self.read_mail()?;
         self.tidy_loans();
         let starved = self.outgoing.iter().any(|link| link.awaits_credit());
         let news = if starved { bell::PIECE | bell::CREDIT } else { bell::PIECE };

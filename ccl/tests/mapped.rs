@@ -26,7 +26,7 @@ fn sent(comm: &Communicator) -> (u64, u64, u64) {
 
 fn fill(bytes: &mut [u8], rank: u32) {
     let values = bytes.chunks_exact_mut(4).zip(0u32..);
-    values.for_each(|(bytes, i)| bytes.copy_from_slice(&((i ^ rank * 7) % 1000).to_le_bytes()));
+    values.for_each(|(bytes, i)| bytes.copy_from_slice(&((i ^ (rank * 7)) % 1000).to_le_bytes()));
 }
 
 /// Every collective and operator, apart and in place, on shared and on private memory: the same bits.

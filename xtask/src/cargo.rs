@@ -45,7 +45,7 @@ pub(crate) fn tsan() -> Outcome {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let line = format!(
         "cargo test --target {triple} --profile fast --package ccl-transport-shm --package ccl --package ccl-ffi --locked \
-         --no-fail-fast --lib --test threads --test processes --test collectives"
+         --no-fail-fast --lib --test threads --test processes --test collectives --test groups --test mapped"
     );
     let suppressions = root().join("ccl-transport-shm/tsan-suppressions.txt");
     let mut tests_under_tsan = command(&line);

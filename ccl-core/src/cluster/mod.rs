@@ -20,7 +20,7 @@ pub use outcome::{Outcome, RankOutcome, State, Waiting};
 pub use random::Random;
 
 use crate::element::{DataType, ReduceOp};
-use crate::engine::{Call, Layout, Overlay, Progress, Schedule, WaitOn};
+use crate::engine::{Call, Layout, Overlay, Progress, ReferFrom, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Rank};
 use crate::simd::{Buffers, Level, Reducer};
@@ -130,7 +130,11 @@ impl Cluster {
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
             if let Some(references) = &references {
-                schedule.allow_references(program, references.of(rank), 1)?;
+                schedule.allow_references(
+                    program,
+                    references.of(rank),
+                    ReferFrom { piece: 1, written_buffer: 0 },
+                )?;
             }
             let memory = Memory::new(input, &layout, settings.in_place);
             schedule.start(Call { layout, reducer, tag, sequence: 0 })?;

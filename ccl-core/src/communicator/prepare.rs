@@ -6,7 +6,7 @@ use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
-use crate::engine::{self, Blocks, Layout, Schedule};
+use crate::engine::{self, Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
@@ -33,9 +33,8 @@ pub struct Explanation {
 /// one up to this size; above it the proof would be felt at start-up.
 const PROVE_UP_TO: u32 = 64;
 
-/// From this many bytes a piece of mapped memory travels by reference: what a copy into and out of the cache costs
-/// is more then than what waiting for the release costs.
-pub(super) const REFER_FROM: usize = 8 << 10;
+/// From which sizes mapped memory is referred to, as measured between two cores with 1 MiB of cache each.
+pub(super) const REFER_FROM: ReferFrom = ReferFrom { piece: 8 << 10, written_buffer: 2 << 20 };
 
 /// What this process has proved, for ranks that are threads and for communicators that come and go; with what may
 /// travel by reference.

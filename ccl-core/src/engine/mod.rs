@@ -34,6 +34,7 @@ mod tag;
 mod uneven;
 
 pub use layout::{Layout, Overlay};
+pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
 pub use schedule::{Call, Links, Schedule};
 pub(crate) use tag::mix;

@@ -1,5 +1,6 @@
 //! Pieces that are sent by reference: which may be, and when all are released.
 
+use super::layout::Layout;
 use super::run::{Wait, WaitOn};
 use super::schedule::{Call, Code, Lane, Machine, Operand, Schedule};
 use crate::error::{Error, Result};
@@ -16,11 +17,23 @@ pub(super) struct Refers {
     operand: u32,
 }
 
+/// From which sizes references pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReferFrom {
+    /// Bytes of a piece: shorter ones are copied sooner than their release is waited for.
+    pub piece: usize,
+    /// Bytes of a buffer that the plan writes to, if it is what is referred to. In a shorter one the lines that are
+    /// written still lie in the cache of the peer that has read them, and taking them away from there costs more than a
+    /// copy does.
+    pub written_buffer: usize,
+}
+
 /// Pieces that were sent by reference in the running call.
 #[derive(Debug)]
 pub(super) struct Lending {
-    /// Pieces of at least this many bytes are.
-    from_bytes: usize,
+    from: ReferFrom,
+    /// Whether the running call's buffers are long enough to refer to what is written.
+    refers_to_written: bool,
     /// Ends that sent some and are not known to be settled.
     open: Vec<Lent>,
     /// By number of the end, whether it is among these.
@@ -38,10 +51,14 @@ struct Lent {
 
 impl Lending {
     pub(super) fn new(ends: usize) -> Lending {
-        Lending { from_bytes: usize::MAX, open: Vec::with_capacity(ends), is_open: vec![false; ends] }
+        let from = ReferFrom { piece: usize::MAX, written_buffer: usize::MAX };
+        Lending { from, refers_to_written: false, open: Vec::with_capacity(ends), is_open: vec![false; ends] }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// A call begins.
+    pub(super) fn start(&mut self, layout: &Layout) {
+        let longest = layout.input_bytes().max(layout.output_bytes());
+        self.refers_to_written = longest >= self.from.written_buffer;
         self.open.clear();
         self.is_open.fill(false);
     }
@@ -56,9 +73,9 @@ impl Lending {
 }
 
 impl Schedule {
-    /// Lets pieces of at least `from_bytes` bytes travel by reference, where the proof says of a move that they `may`
-    /// and the transport can. `program` is the one that was bound, and `may` has an entry for each of its moves.
-    pub fn allow_references(&mut self, program: &Program, may: &[MayRefer], from_bytes: usize) -> Result<()> {
+    /// Lets pieces travel by reference `from` some sizes, where the proof says of a move that they `may` and the
+    /// transport can. `program` is the one that was bound, and `may` has an entry for each of its moves.
+    pub fn allow_references(&mut self, program: &Program, may: &[MayRefer], from: ReferFrom) -> Result<()> {
         let moves = || program.lanes.iter().flat_map(|lane| &lane.moves);
         let code = &mut self.machine.moves;
         if moves().count() != code.len() || may.len() != code.len() {
@@ -83,7 +100,7 @@ impl Schedule {
                 }
             };
         }
-        self.machine.lending.from_bytes = from_bytes;
+        self.machine.lending.from = from;
         Ok(())
     }
 
@@ -111,10 +128,15 @@ impl Machine {
     ) -> Option<Piece> {
         let Refers { may, operand } = code.refers;
         let allowed = if buffers.is_in_place() { may.in_place } else { may.apart };
-        if !allowed || sources[0].piece.len() < self.lending.from_bytes {
+        if !allowed || sources[0].piece.len() < self.lending.from.piece {
             return None;
         }
-        match self.operands[(code.from + operand) as usize] {
+        let operand_is = self.operands[(code.from + operand) as usize];
+        let is_read_only = matches!(operand_is, Operand::Input(_)) && !buffers.is_in_place();
+        if !is_read_only && !self.lending.refers_to_written {
+            return None;
+        }
+        match operand_is {
             _ if operand == 0 => {
                 Some(sources[0].piece).filter(|_| !(sources[0].scaled && call.reducer.scales()))
             }

@@ -192,7 +192,7 @@ impl Schedule {
         if !machine.scratch_len.is_empty() {
             machine.scratch.fit(machine.scratch_len.len(), call.layout.longest_piece());
         }
-        machine.lending.clear();
+        machine.lending.start(&call.layout);
         machine.running = 0;
         for lane in &mut machine.lanes {
             (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);

@@ -22,7 +22,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// killed. Each takes a file descriptor. A communicator tells its peers of it when a call uses it for the first time,
 /// and when it is dropped they give up their mapping at the next chance: when they sleep or map something else.
 ///
-/// It may be dropped at any time outside of a call that uses it.
+/// It may be dropped at any time outside of a call that uses it. A process that is forked off shares it with its parent.
 #[derive(Debug)]
 pub struct SharedMemory {
     region: Arc<Region>,
@@ -121,6 +121,8 @@ pub(super) fn forget_lender(segment: u128) {
 pub(crate) struct Region {
     mapping: Mapping,
     fd: OwnedFd,
+    /// The process that made it.
+    process: u32,
     /// Whose ledgers list it; `None` once it is freed.
     lenders: Mutex<Option<Vec<Lender>>>,
 }
@@ -145,7 +147,7 @@ impl Region {
         rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::FUTURE_WRITE | SealFlags::SEAL)
             .or_else(|_| rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::SEAL))
             .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
-        Ok(Region { mapping, fd, lenders: Mutex::new(Some(Vec::new())) })
+        Ok(Region { mapping, fd, process: std::process::id(), lenders: Mutex::new(Some(Vec::new())) })
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -173,8 +175,11 @@ impl Region {
         true
     }
 
-    /// Its user has freed it: strikes it off every ledger.
+    /// Its user has freed it: strikes it off every ledger. A copy that a forked process frees is not listed there.
     fn retire(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let lenders = self.lenders.lock().unwrap_or_else(PoisonError::into_inner).take();
         for (lender, number) in lenders.into_iter().flatten() {
             if let Some(lender) = lender.upgrade() {
