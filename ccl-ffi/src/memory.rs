@@ -1,10 +1,13 @@
 //! `cclMemAlloc`, `cclMemFree`, `cclCommRegister`, `cclCommDeregister`.
 
 use crate::comm::{self, cclComm_t};
+use crate::handles::Table;
 use crate::result::{cclResult_t, guard};
 use ccl::{Error, Result, SharedMemory};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::ptr::without_provenance_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Allocations, by address.
@@ -53,19 +56,11 @@ pub unsafe extern "C" fn cclMemFree(ptr: *mut c_void) -> cclResult_t {
     })
 }
 
-/// A registration is a number, dressed as a pointer that is never followed.
-static REGISTERED: Mutex<Registrations> = Mutex::new(Registrations { made: 0, live: None });
+/// The handle of the communicator of a registration. Published with the registration's own handle.
+#[derive(Default)]
+struct Registered(AtomicUsize);
 
-struct Registrations {
-    /// How many were ever made; the number of the last.
-    made: usize,
-    /// The communicator of each that lives.
-    live: Option<HashMap<usize, usize>>,
-}
-
-fn registrations() -> MutexGuard<'static, Registrations> {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static REGISTRATIONS: Table<Registered> = Table::new(0xc9, "registration", "cclCommRegister");
 
 /// Registers a buffer with a communicator.
 ///
@@ -91,12 +86,9 @@ pub unsafe extern "C" fn cclCommRegister(
         }
         let memory = containing(buff.addr(), size)?;
         comm::with(comm, |communicator| memory.map_or(Ok(()), |memory| communicator.expose(&memory)))?;
-        let mut registrations = registrations();
-        registrations.made += 1;
-        let number = registrations.made;
-        registrations.live.get_or_insert_default().insert(number, comm.addr());
+        let number = REGISTRATIONS.insert(|held| held.0.store(comm.addr(), Ordering::Relaxed))?;
         // SAFETY: not NULL, and writable by the function's contract.
-        unsafe { handle.write(std::ptr::without_provenance_mut(number)) };
+        unsafe { handle.write(without_provenance_mut(number)) };
         Ok(())
     })
 }
@@ -109,22 +101,16 @@ pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> ccl
             return Ok(());
         }
         comm::face(comm)?;
-        let mut registrations = registrations();
-        let live = registrations.live.get_or_insert_default();
-        match live.get(&handle.addr()) {
-            Some(of) if *of == comm.addr() => {
-                live.remove(&handle.addr());
-                Ok(())
-            }
-            Some(_) => {
-                let what = format!("registration {handle:p} is of another communicator");
-                Err(Error::invalid(what, "give the communicator that it was made with"))
-            }
-            None => {
-                let what = format!("{handle:p} is no registration, or ended already");
-                Err(Error::invalid(what, "give what cclCommRegister has returned, once"))
-            }
+        let slot = REGISTRATIONS.find(handle.addr())?;
+        if slot.held.0.load(Ordering::Relaxed) != comm.addr() {
+            let what = format!("registration {handle:p} is of another communicator");
+            return Err(Error::invalid(what, "give the communicator that it was made with"));
         }
+        if !slot.retire(handle.addr()) {
+            return Err(REGISTRATIONS.foreign(handle.addr()));
+        }
+        REGISTRATIONS.release(slot);
+        Ok(())
     })
 }
 
@@ -153,10 +139,9 @@ fn containing(at: usize, size: usize) -> Result<Option<Arc<SharedMemory>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::cclCommDestroy;
-    use crate::init::cclCommInitRank;
+    use crate::{cclCommDestroy, cclCommInitRank};
     use crate::unique_id::{cclGetUniqueId, cclUniqueId};
-    use std::ptr::{null_mut, without_provenance_mut};
+    use std::ptr::null_mut;
 
     fn alloc(size: usize) -> *mut c_void {
         let mut at = null_mut();
