@@ -39,6 +39,8 @@ mod element;
 #[cfg(not(loom))]
 mod group;
 #[cfg(not(loom))]
+mod monitor;
+#[cfg(not(loom))]
 mod split;
 #[cfg(not(loom))]
 mod stream;
@@ -70,6 +72,7 @@ pub use {
     communicator::{Communicator, Description},
     element::{Element, F8E4M3, F8E5M2},
     group::{Batch, run_together},
+    monitor::{Guard, Monitor},
     stream::Stream,
     sys::spawn_quiet,
     turn::together,
