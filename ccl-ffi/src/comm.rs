@@ -2,10 +2,10 @@
 
 use crate::handles::{Slot, Table};
 use crate::result::{cclResult_t, guard};
-use ccl::{AbortHandle, Communicator, Error, ErrorKind, ReduceOp, Result, Turn, Turnstile};
+use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Never defined: a handle is a number, dressed as a pointer that is not followed.
 pub struct cclComm {
@@ -19,7 +19,7 @@ pub type cclComm_t = *mut cclComm;
 #[derive(Default)]
 pub(crate) struct Comm {
     pub(crate) calls: Calls,
-    face: Mutex<Option<Arc<Face>>>,
+    face: Monitor<Option<Arc<Face>>>,
     /// The handle that was aborted last, so that a second abort is no error.
     pub(crate) aborted: AtomicU64,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Face {
     error: OnceLock<Error>,
     finalized: AtomicBool,
     /// What `cclRedOpCreatePreMulSum` made, by number.
-    pub(crate) operators: Mutex<Vec<Option<ReduceOp>>>,
+    pub(crate) operators: Monitor<Vec<Option<ReduceOp>>>,
 }
 
 pub(crate) static COMMS: Table<Comm> = Table::new(0xc1, "communicator", "cclCommInitRank");
@@ -66,7 +66,7 @@ impl Face {
             joined: OnceLock::new(),
             error: OnceLock::new(),
             finalized: AtomicBool::new(false),
-            operators: Mutex::default(),
+            operators: Monitor::default(),
         })
     }
 
@@ -116,7 +116,7 @@ impl Face {
 
 impl Comm {
     fn set_face(&self, face: Option<Arc<Face>>) {
-        *self.face.lock().unwrap_or_else(PoisonError::into_inner) = face;
+        *self.face.lock() = face;
     }
 
     /// After a handle was retired and its turn has come: nothing is left of the communicator but what is returned.
@@ -202,7 +202,7 @@ pub(crate) fn unusable(slot: &Slot<Comm>) -> Error {
 }
 
 fn face_in(slot: &Slot<Comm>) -> Option<Arc<Face>> {
-    slot.held.face.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    slot.held.face.lock().clone()
 }
 
 /// What is known about a communicator, without waiting for it.

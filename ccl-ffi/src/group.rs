@@ -65,7 +65,7 @@ pub(crate) unsafe fn set_up(
     into: *mut cclComm_t,
     of: Option<cclComm_t>,
     make: impl FnOnce() -> Result<cclComm_t> + Send + 'static,
-) -> Result<cclResult_t> {
+) -> Result<()> {
     let set_up = SetUp {
         of: of.map(|comm| comm as usize),
         into: Target(into),
@@ -73,10 +73,9 @@ pub(crate) unsafe fn set_up(
     };
     if is_open() {
         GROUP.with_borrow_mut(|group| group.set_ups.push(set_up));
-    } else {
-        set_up.run()?;
+        return Ok(());
     }
-    Ok(cclSuccess)
+    set_up.run()
 }
 
 impl SetUp {

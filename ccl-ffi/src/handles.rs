@@ -5,9 +5,9 @@
 //! is found out by comparing numbers. Slots are never given back to the allocator, so a look-up needs no lock.
 
 use crate::fork;
-use ccl::{Error, Result};
+use ccl::{Error, Monitor, Result};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Things of one kind that may live at once in a process.
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -24,7 +24,7 @@ pub(crate) struct Table<T: 'static> {
     name: &'static str,
     maker: &'static str,
     slots: [OnceLock<Slot<T>>; SLOTS],
-    free: Mutex<Free>,
+    free: Monitor<Free>,
 }
 
 /// Slots that are free again, and how many were ever used.
@@ -46,14 +46,14 @@ pub(crate) struct Slot<T> {
 impl<T: Default> Table<T> {
     pub(crate) const fn new(kind: u8, name: &'static str, maker: &'static str) -> Table<T> {
         assert!(kind >= 0x80, "no address looks like it");
-        let free = Mutex::new(Free { again: Vec::new(), used: 0 });
+        let free = Monitor::new(Free { again: Vec::new(), used: 0 });
         Table { kind, name, maker, slots: [const { OnceLock::new() }; SLOTS], free }
     }
 
     /// Puts a thing into a free slot with `fill`, and makes its handle.
     pub(crate) fn insert(&'static self, fill: impl FnOnce(&'static T)) -> Result<usize> {
         fork::watch();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let index = match free.again.pop() {
             Some(index) => index,
             None if free.used < SLOTS => {
@@ -99,7 +99,7 @@ impl<T: Default> Table<T> {
 
     /// Gives the slot of a handle that was [retired](Slot::retire), and whose thing is gone, to another.
     pub(crate) fn release(&'static self, slot: &'static Slot<T>) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).again.push(slot.index);
+        self.free.lock().again.push(slot.index);
     }
 
     #[cold]

@@ -28,7 +28,7 @@ pub unsafe extern "C" fn cclCommInitRank(
 
 /// `cclCommInitRank` with settings; NULL for none. With `blocking = 0` it returns `cclInProgress` at once, with a
 /// communicator of which nothing but `cclCommGetAsyncError`, `cclGetLastError` and `cclCommAbort` can be used until
-/// the first of them gives something else than `cclInProgress`.
+/// the first of them gives something else than `cclInProgress`; so in a group too.
 ///
 /// # Safety
 /// `comm` is NULL or writable, in a group until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
@@ -40,27 +40,38 @@ pub unsafe extern "C" fn cclCommInitRankConfig(
     rank: c_int,
     config: *const cclConfig_t,
 ) -> cclResult_t {
-    guard_code(|| {
-        // SAFETY: the function's contract.
-        unsafe { store(comm, std::ptr::null_mut(), "comm")? };
-        if nranks < 1 || rank < 0 || rank >= nranks {
-            let what = format!("rank {rank} of {nranks}");
-            return Err(Error::invalid(what, "give at least one rank, and ranks from 0 to nranks - 1"));
-        }
-        // SAFETY: the function's contract.
-        let settings = unsafe { Settings::parse(config)? };
-        let builder =
-            Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(commId.parse()?);
-        let builder = settings.apply(builder.config(environment()?));
-        if settings.non_blocking {
-            let joining = join_behind(builder, Face::new(rank as u32, nranks as u32, settings.name))?;
-            // SAFETY: not NULL, and writable by the function's contract.
-            unsafe { comm.write(joining) };
-            return Ok(cclResult_t::cclInProgress);
-        }
-        // SAFETY: the function's contract, which `set_up` keeps to.
-        unsafe { group::set_up(comm, None, move || comm::insert_ready(builder.build()?, settings.name)) }
-    })
+    // SAFETY: the function's contract.
+    guard_code(|| unsafe { join(comm, nranks, commId, rank, config) }.inspect_err(group::note))
+}
+
+/// # Safety
+/// As [`cclCommInitRankConfig`].
+unsafe fn join(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    id: cclUniqueId,
+    rank: c_int,
+    config: *const cclConfig_t,
+) -> Result<cclResult_t> {
+    // SAFETY: the caller's promise.
+    unsafe { store(comm, std::ptr::null_mut(), "comm")? };
+    if nranks < 1 || rank < 0 || rank >= nranks {
+        let what = format!("rank {rank} of {nranks}");
+        return Err(Error::invalid(what, "give at least one rank, and ranks from 0 to nranks - 1"));
+    }
+    // SAFETY: the caller's promise.
+    let settings = unsafe { Settings::parse(config)? };
+    let builder = Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(id.parse()?);
+    let builder = settings.apply(builder.config(environment()?));
+    if settings.non_blocking {
+        let joining = join_behind(builder, Face::new(rank as u32, nranks as u32, settings.name))?;
+        // SAFETY: not NULL, and writable by the caller's promise.
+        unsafe { comm.write(joining) };
+        return Ok(cclResult_t::cclInProgress);
+    }
+    // SAFETY: not NULL, and the caller's promise, which `set_up` keeps to.
+    unsafe { group::set_up(comm, None, move || comm::insert_ready(builder.build()?, settings.name))? };
+    Ok(cclResult_t::cclSuccess)
 }
 
 /// Joins in a thread of its own.

@@ -5,7 +5,6 @@ use crate::data_type::DataTypeArg;
 use crate::result::{cclResult_t, guard};
 use ccl::{Error, Factor, ReduceOp, Result};
 use std::ffi::{c_int, c_void};
-use std::sync::PoisonError;
 
 /// Operators of reductions. The numbers are NCCL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl RedOpArg {
     #[cold]
     fn made(self, comm: cclComm_t) -> Result<ReduceOp> {
         let face = face(comm)?;
-        let operators = face.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let operators = face.operators.lock();
         let made = self.place().and_then(|place| operators.get(place)).copied().flatten();
         made.ok_or_else(|| self.unknown())
     }
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
         // SAFETY: not NULL, and one element by the function's contract.
         let bytes = unsafe { std::slice::from_raw_parts(scalar.cast::<u8>(), dtype.size()) };
         let made = ReduceOp::PreMulSum(Factor::from_bytes(dtype, bytes)?);
-        let mut operators = face.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut operators = face.operators.lock();
         let place = operators.iter().position(Option::is_none).unwrap_or(operators.len());
         let number = c_int::try_from(FIRST_MADE + place)
             .map_err(|_| Error::unsupported("that many operators", "destroy those that are not used"))?;
@@ -137,7 +136,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
 pub extern "C" fn cclRedOpDestroy(op: RedOpArg, comm: cclComm_t) -> cclResult_t {
     guard(|| {
         let face = face(comm)?;
-        let mut operators = face.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut operators = face.operators.lock();
         let made = op.place().and_then(|place| operators.get_mut(place)).and_then(Option::take);
         made.map(drop).ok_or_else(|| op.unknown())
     })

@@ -45,7 +45,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
 /// [`guard`] for a call that a group may hold: its error is also the group's.
 #[inline]
 pub(crate) fn guard_call(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
-    guard_code(|| body().map(|()| cclSuccess).inspect_err(group::note))
+    guard(|| body().inspect_err(group::note))
 }
 
 /// [`guard`] for a function that has other codes than success to return.

@@ -3,7 +3,7 @@
 use crate::comm::{self, cclComm_t, store};
 use crate::config::{Settings, cclConfig_t};
 use crate::group;
-use crate::result::{cclResult_t, guard_code};
+use crate::result::{cclResult_t, guard_call};
 use ccl::Error;
 use std::ffi::c_int;
 
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn cclCommSplit(
     newcomm: *mut cclComm_t,
     config: *const cclConfig_t,
 ) -> cclResult_t {
-    guard_code(|| {
+    guard_call(|| {
         // SAFETY: the function's contract.
         unsafe { store(newcomm, std::ptr::null_mut(), "newcomm")? };
         // SAFETY: the function's contract.

@@ -3,9 +3,9 @@
 use crate::comm::store;
 use crate::handles::Table;
 use crate::result::{cclResult_t, guard, guard_code};
-use ccl::{Error, Result, Stream};
+use ccl::{Error, Monitor, Result, Stream};
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Never defined: a handle is a number, dressed as a pointer that is not followed.
@@ -20,11 +20,11 @@ pub struct cclStream {
 pub type cclStream_t = *mut cclStream;
 
 #[derive(Default)]
-struct Held(Mutex<Option<Arc<Stream>>>);
+struct Held(Monitor<Option<Arc<Stream>>>);
 
 impl Held {
     fn set(&self, stream: Option<Arc<Stream>>) -> Option<Arc<Stream>> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), stream)
+        std::mem::replace(&mut *self.0.lock(), stream)
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn find(stream: cclStream_t) -> Result<Option<Arc<Stream>>> {
 fn existing(stream: cclStream_t) -> Result<Arc<Stream>> {
     let handle = stream as usize;
     let slot = STREAMS.find(handle)?;
-    let found = slot.held.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let found = slot.held.0.lock().clone();
     slot.check(handle, &STREAMS)?;
     found.ok_or_else(|| STREAMS.foreign(handle))
 }

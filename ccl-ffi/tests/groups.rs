@@ -99,6 +99,12 @@ fn a_refused_call_takes_its_group_with_it() {
         ok(all_reduce(&mut b, comms[1], 0));
     });
     assert_eq!((a, b), ([3.0; 4], [3.0; 4]));
+    let (mut never, id) = (1, id());
+    ok(cclGroupStart());
+    ok(all_reduce(&mut a, comms[0], 0));
+    refused(cclCommInitRank(&mut never, 2, id, 2), INVALID_ARGUMENT, "rank 2 of 2");
+    refused(cclGroupEnd(), INVALID_ARGUMENT, "rank 2 of 2");
+    assert_eq!((a, never), ([3.0; 4], 0));
     ok(cclGroupStart());
     ok(cclGroupEnd());
     destroy_all(&comms);

@@ -1,11 +1,11 @@
-//! Many threads, several communicators, everything at once. `RDMACCL_SOAK_SECONDS` says for how long, two by default.
+//! Many threads, several communicators, everything at once. `SOAK_SECONDS` says for how long, two by default.
 
 mod common;
 use common::*;
 use std::time::{Duration, Instant};
 
 fn soak() -> Duration {
-    let seconds = std::env::var("RDMACCL_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(2))
 }
 

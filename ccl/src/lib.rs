@@ -23,6 +23,9 @@
 //! assert_eq!(results, [6.0, 6.0, 6.0]);
 //! ```
 //!
+//! Calls of several communicators that need each other go into a [`Batch`]. A [`Stream`] carries out work in order in the
+//! background, and a [`Turnstile`] keeps a communicator's calls in the order of issue, whatever thread or stream makes them.
+//!
 //! This crate puts [`ccl_core`] and the transports together and gives the calls their types. It promises
 //! what the core promises: a call ends right, or with an error that says who and why; results do not depend
 //! on timing; nothing is printed. The [`Communicator`]'s methods document each collective.
@@ -38,6 +41,8 @@ mod communicator;
 mod element;
 #[cfg(not(loom))]
 mod group;
+#[cfg(not(loom))]
+mod monitor;
 #[cfg(not(loom))]
 mod split;
 #[cfg(not(loom))]
@@ -70,6 +75,7 @@ pub use {
     communicator::{Communicator, Description},
     element::{Element, F8E4M3, F8E5M2},
     group::{Batch, run_together},
+    monitor::{Guard, Monitor},
     stream::Stream,
     sys::spawn_quiet,
     turn::together,

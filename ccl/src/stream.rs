@@ -1,10 +1,11 @@
 //! Ordered work in the background.
 
+use crate::Monitor;
 use crate::sys::spawn_quiet;
 use ccl_core::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,16 +31,8 @@ type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 /// # Ok::<(), ccl::Error>(())
 /// ```
 pub struct Stream {
-    shared: Arc<Shared>,
+    state: Arc<Monitor<State>>,
     worker: Option<JoinHandle<()>>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    /// Told when there is a job, or none will come any more.
-    work: Condvar,
-    /// Told when a job is done.
-    done: Condvar,
 }
 
 #[derive(Default)]
@@ -55,25 +48,25 @@ struct State {
 impl Stream {
     /// An empty one; starts its thread, `ccl-stream`, which takes no signals.
     pub fn new() -> Result<Stream> {
-        let shared = Arc::new(Shared { state: Mutex::default(), work: Condvar::new(), done: Condvar::new() });
-        let there = Arc::clone(&shared);
-        let worker = spawn_quiet("ccl-stream", move || there.work()).map_err(|cause| {
-            Error::system("starting a stream's thread", cause, "raise the limit of threads")
+        let state = Arc::new(Monitor::default());
+        let there = Arc::clone(&state);
+        let worker = spawn_quiet("ccl-stream", move || work(&there)).map_err(|cause| {
+            Error::system("starting a stream's thread", cause, "raise the limit of threads (ulimit -u)")
         })?;
-        Ok(Stream { shared, worker: Some(worker) })
+        Ok(Stream { state, worker: Some(worker) })
     }
 
     /// Appends a job and returns at once.
     pub fn submit(&self, job: impl FnOnce() -> Result<()> + Send + 'static) {
-        let mut state = self.shared.lock();
+        let mut state = self.state.lock();
         state.queue.push_back(Box::new(job));
         state.submitted += 1;
-        self.shared.work.notify_one();
+        state.notify();
     }
 
     /// Whether all jobs are done; or the first error, which stays for [`synchronize`](Stream::synchronize).
     pub fn query(&self) -> Result<bool> {
-        let state = self.shared.lock();
+        let state = self.state.lock();
         match &state.error {
             Some(error) => Err(error.clone()),
             None => Ok(state.done == state.submitted),
@@ -93,17 +86,8 @@ impl Stream {
 
     fn wait_until(&self, deadline: Option<Instant>) -> Result<bool> {
         self.refuse_own_thread()?;
-        let mut state = self.shared.lock();
-        let target = state.submitted;
-        while state.done < target {
-            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => break,
-                Some(left) => {
-                    self.shared.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
+        let target = self.state.lock().submitted;
+        let mut state = self.state.wait_until(deadline, |state| state.done >= target);
         match state.error.take() {
             Some(error) => Err(error),
             None => Ok(state.done >= target),
@@ -126,8 +110,10 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let own = self.is_own_thread();
-        self.shared.lock().closing = true;
-        self.shared.work.notify_one();
+        let mut state = self.state.lock();
+        state.closing = true;
+        state.notify();
+        drop(state);
         if let Some(worker) = self.worker.take().filter(|_| !own) {
             // Its jobs' panics are caught; there is nothing to report.
             let _ = worker.join();
@@ -135,32 +121,20 @@ impl Drop for Stream {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The thread.
-    fn work(&self) {
-        let mut state = self.lock();
-        loop {
-            if let Some(job) = state.queue.pop_front() {
-                drop(state);
-                // A job consumes what it owns before it counts as done.
-                let result =
-                    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| Err(panicked(&*panic)));
-                state = self.lock();
-                state.done += 1;
-                if let Err(error) = result {
-                    state.error.get_or_insert(error);
-                }
-                self.done.notify_all();
-            } else if state.closing {
-                return;
-            } else {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+/// The thread.
+fn work(state: &Monitor<State>) {
+    loop {
+        let mut waiting = state.wait_until(None, |state| !state.queue.is_empty() || state.closing);
+        let Some(job) = waiting.queue.pop_front() else { return };
+        drop(waiting);
+        // A job consumes what it owns before it counts as done.
+        let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+        let mut state = state.lock();
+        state.done += 1;
+        if let Err(error) = result {
+            state.error.get_or_insert(error);
         }
+        state.notify();
     }
 }
 
@@ -172,7 +146,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.shared.lock();
+        let state = self.state.lock();
         f.debug_struct("Stream").field("submitted", &state.submitted).field("done", &state.done).finish()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Entered, Turn};
 #[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::{Guard, Monitor};
 use std::time::{Duration, Instant};
 
 impl<'a, T> Turn<'a, T> {
@@ -73,9 +73,9 @@ impl Pause {
 /// Two calls that need the same two turnstiles, or a turnstile and a [`Stream`](crate::Stream), would wait for each other for
 /// ever if each was the first at one of them. Hold it while the turns of one call are taken and submitted, not longer.
 #[cfg(not(loom))]
-pub fn together() -> MutexGuard<'static, ()> {
-    static ORDER: Mutex<()> = Mutex::new(());
-    ORDER.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn together() -> Guard<'static, ()> {
+    static ORDER: Monitor<()> = Monitor::new(());
+    ORDER.lock()
 }
 
 #[cfg(all(test, not(loom)))]

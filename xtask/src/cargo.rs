@@ -51,13 +51,13 @@ pub(crate) fn tsan() -> Outcome {
     let mut tests_under_tsan = command(&line);
     tests_under_tsan
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("RUSTFLAGS", "--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
         // A report makes the test program exit with an error at its end.
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         // One at a time: the harness itself then shares less between threads.
         .env("RUST_TEST_THREADS", "1")
         // Eight threads by four communicators, for a minute.
-        .env("RDMACCL_SOAK_SECONDS", "60")
+        .env("SOAK_SECONDS", "60")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
     tests(&mut tests_under_tsan)
 }

@@ -81,9 +81,9 @@ enum Check {
     Generated,
     /// The verifier over every plan, and over mutated ones, optimised and with its counts
     Proofs,
-    /// The shared-memory ring under loom: every interleaving
+    /// The shared-memory ring and the turnstile under loom: every interleaving
     Loom,
-    /// The shared-memory transport and all collectives over it under ThreadSanitizer
+    /// The shared-memory transport, all collectives over it, and many threads at the C ABI under ThreadSanitizer
     Tsan,
     /// The installed C library: its symbols, headers and examples, by pkg-config and CMake, under memcheck
     Abi,

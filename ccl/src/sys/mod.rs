@@ -1,4 +1,4 @@
-//! The only place of this crate that needs unsafe code: the cell behind a [`Turnstile`](crate::Turnstile), and the
+//! The only place of this crate that needs unsafe code: the cell behind a [`Turnstile`], and the
 //! signal mask of threads.
 
 mod cell;
