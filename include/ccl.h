@@ -11,6 +11,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Names that NCCL has too. */
+#define CCL_UNIQUE_ID_BYTES 128
+#define CCL_COMM_NULL NULL
+#define cclUnhandledCudaError cclUnhandledDeviceError
+#define cclCommCuDevice cclCommDevice
+#define cclBcast(buff, count, datatype, root, comm, stream) \
+    cclBroadcast(buff, buff, count, datatype, root, comm, stream)
+#define cclChar cclInt8
+#define cclInt cclInt32
+#define cclHalf cclFloat16
+#define cclFloat cclFloat32
+#define cclDouble cclFloat64
+
+/* The version of this header, for the preprocessor and for the library. */
+#define CCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+#define CCL_VERSION_CODE CCL_VERSION(CCL_MAJOR, CCL_MINOR, CCL_PATCH)
+
+/* A number and a string of a cclConfig_t that are not set, and a cclConfig_t of which nothing is set. */
+#define CCL_CONFIG_UNDEF_INT INT_MIN
+#define CCL_CONFIG_UNDEF_PTR NULL
+#define CCL_CONFIG_INITIALIZER                                                                      \
+    {                                                                                               \
+        sizeof(cclConfig_t), CCL_CONFIG_MAGIC, CCL_VERSION_CODE, CCL_CONFIG_UNDEF_INT,              \
+        CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_PTR,     \
+        CCL_CONFIG_UNDEF_PTR                                                                        \
+    }
+
+/* A cclCommProperties_t to be filled in. */
+#define CCL_COMM_PROPERTIES_INITIALIZER { sizeof(cclCommProperties_t), 0, 0, 0, 0, 0, 0, { 0 } }
+
 // What every `cclConfig_t` holds after its size.
 #define CCL_CONFIG_MAGIC 1667460163
 
@@ -540,27 +570,3 @@ cclResult_t cclGetVersion(int *version);
 #endif  // __cplusplus
 
 #endif  /* RDMACCL_CCL_H */
-
-/* The short names that NCCL has too. */
-#define cclChar cclInt8
-#define cclInt cclInt32
-#define cclHalf cclFloat16
-#define cclFloat cclFloat32
-#define cclDouble cclFloat64
-
-/* The version of this header, for the preprocessor and for the library. */
-#define CCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
-#define CCL_VERSION_CODE CCL_VERSION(CCL_MAJOR, CCL_MINOR, CCL_PATCH)
-
-/* A number and a string of a cclConfig_t that are not set, and a cclConfig_t of which nothing is set. */
-#define CCL_CONFIG_UNDEF_INT INT_MIN
-#define CCL_CONFIG_UNDEF_PTR NULL
-#define CCL_CONFIG_INITIALIZER                                                                      \
-    {                                                                                               \
-        sizeof(cclConfig_t), CCL_CONFIG_MAGIC, CCL_VERSION_CODE, CCL_CONFIG_UNDEF_INT,              \
-        CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_PTR,     \
-        CCL_CONFIG_UNDEF_PTR                                                                        \
-    }
-
-/* A cclCommProperties_t to be filled in. */
-#define CCL_COMM_PROPERTIES_INITIALIZER { sizeof(cclCommProperties_t), 0, 0, 0, 0, 0, 0, { 0 } }

@@ -1,5 +1,6 @@
 //! Generated files: the C header, tables of the documentation, pictures of plans.
 
+use crate::functions;
 use crate::shell::root;
 use crate::tally::Outcome;
 use ccl_core::algorithms;
@@ -50,8 +51,10 @@ pub(crate) fn check() -> Outcome {
 
 /// Path and content.
 fn files() -> Result<Vec<(String, String)>, String> {
+    let header = header()?;
     let mut files = vec![
-        ("include/ccl.h".to_string(), header()?),
+        ("docs/c-api.md".to_string(), functions::c_api(&header)?),
+        ("include/ccl.h".to_string(), header),
         ("docs/determinism.md".to_string(), determinism()?),
         ("docs/configuration.md".to_string(), configuration()),
     ];

@@ -13,7 +13,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 const MINOR: &str = env!("CARGO_PKG_VERSION_MINOR");
 
-const HEADERS: [&str; 1] = ["ccl.h"];
+const HEADERS: [&str; 2] = ["ccl.h", "ccl.hpp"];
 
 /// Where under the prefix, and what, before the version is filled in.
 const TEMPLATES: [(&str, &str); 4] = [

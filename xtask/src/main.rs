@@ -14,6 +14,7 @@ mod abi;
 mod arrows;
 mod cargo;
 mod counts;
+mod functions;
 mod generate;
 mod install;
 mod licences;

@@ -118,7 +118,7 @@ fn by_cmake(prefix: &Path, folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// Runs a program, under another one if that is named. The launched one is started once for each rank.
-fn start(prefix: &Path, program: &Path, under: &str) -> Result<(), String> {
+pub(super) fn start(prefix: &Path, program: &Path, under: &str) -> Result<(), String> {
     let line = |rank: Option<usize>| {
         let mut line = command(&format!("{LIMIT} {under}"));
         line.arg(program).env("LD_LIBRARY_PATH", prefix.join("lib"));

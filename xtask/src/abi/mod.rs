@@ -6,6 +6,7 @@
 mod examples;
 mod headers;
 mod library;
+mod old;
 
 use crate::install::install;
 use crate::shell::target;
@@ -42,6 +43,7 @@ pub(crate) fn check() -> Outcome {
     library::check(&prefix, &mut report);
     headers::check(&prefix, &folder, &mut report);
     examples::check(&prefix, &folder, &mut report);
+    old::check(&prefix, &folder, &mut report);
     report.outcome()
 }
 
