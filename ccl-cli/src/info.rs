@@ -72,7 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let examined = Config::examine(environment.iter().cloned());
     let launcher = launcher::look(&environment);
     let host = host::look();
-    let ranks = arguments.ranks.or(launcher.size).unwrap_or(host.cores_allowed.max(2));
+    // The environment may say anything; the command line was checked.
+    let most = u32::try_from(MOST_RANKS).unwrap_or(u32::MAX);
+    let ranks = arguments.ranks.or(launcher.size).unwrap_or(host.cores_allowed.max(2)).min(most);
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         kernels: kernels(&examined.config),

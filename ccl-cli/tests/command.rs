@@ -285,6 +285,8 @@ fn info_knows_the_launcher() {
     let (status, out, _) = run_with("info", &torch);
     assert!(status == 0 && out.contains("torchrun: rank 1 of 6; the ranks meet at n0:29501"), "{out}");
     assert!(out.contains("Chosen for 6 ranks") && out.contains("MASTER_ADDR"), "{out}");
+    let many = [torch[0], ("WORLD_SIZE", "4294967295"), torch[2], torch[3]];
+    assert!(run_with("info", &many).1.contains("Chosen for 65536 ranks"), "what is absurd takes no time");
     let (status, out, _) = run_with("info", &torch[..1]);
     assert!(status == 1 && out.contains("RANK without WORLD_SIZE"), "{out}");
 }

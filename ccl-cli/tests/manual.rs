@@ -1,7 +1,7 @@
 //! docs/command.md shows what the command really prints.
 //!
-//! Each `console` block of the page is run as it stands, in one folder from top to bottom. With
-//! `WRITE_MANUAL=1` the test writes what it got into the page instead of comparing.
+//! Each `console` block of the page is run as it stands, in one folder from top to bottom. With `WRITE_MANUAL=1`, as
+//! `cargo xtask gen` sets it, the test writes what it got into the page instead of comparing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +51,7 @@ fn the_manual_shows_what_is_printed() {
         return;
     }
     for (number, (has, is)) in (1..).zip(page.lines().zip(real.lines())) {
-        assert_eq!(has, is, "docs/command.md:{number}; WRITE_MANUAL=1 cargo test -p ccl-cli writes it");
+        assert_eq!(has, is, "docs/command.md:{number}; cargo xtask gen writes it");
     }
     assert_eq!(page, real);
 }

@@ -139,8 +139,8 @@ fn containing(at: usize, size: usize) -> Result<Option<Arc<SharedMemory>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cclCommDestroy, cclCommInitRank};
     use crate::unique_id::{cclGetUniqueId, cclUniqueId};
+    use crate::{cclCommDestroy, cclCommInitRank};
     use std::ptr::null_mut;
 
     fn alloc(size: usize) -> *mut c_void {

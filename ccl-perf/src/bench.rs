@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
             placements.into_iter().filter_map(|(name, p)| Some((name, p?.plan.clone()?))).collect();
         let algorithm = match explanations.first() {
             Some((_, plan)) => plan.algorithm,
-            None => work.only_algorithm(false).unwrap_or_default(),
+            None => work.only_algorithm().unwrap_or_default(),
         };
         let (in_place, in_place_per_iter) = in_place.map_or((None, None), |p| (Some(p.timing), p.spread));
         let row = Row {
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
         self.comm.set_algorithm(self.options.algo.as_deref())?;
         let measured = self.time(work, in_place).and_then(|times| {
             let wrong = self.check(work, in_place)?;
-            let plan = match work.only_algorithm(in_place) {
+            let plan = match work.only_algorithm() {
                 None => Some(self.comm.explain(work.call(), in_place)?),
                 Some(_) => None,
             };

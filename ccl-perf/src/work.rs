@@ -54,10 +54,10 @@ impl Work {
     }
 
     /// The algorithm of what leaves no choice.
-    pub(crate) fn only_algorithm(&self, in_place: bool) -> Option<&'static str> {
+    pub(crate) fn only_algorithm(&self) -> Option<&'static str> {
         match (self.call.collective, &self.blocks) {
             (Collective::SendRecv, _) => Some("transfer"),
-            (_, Some(_)) => Some(if in_place { "swap" } else { "exchange" }),
+            (_, Some(_)) => Some("exchange"),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Generated files: the C header, tables of the documentation, pictures of plans.
 
 use crate::functions;
-use crate::shell::root;
+use crate::shell::{command, root, run};
 use crate::tally::Outcome;
 use ccl_core::algorithms;
 use ccl_core::config::Config;
@@ -29,6 +29,9 @@ pub(crate) fn write() -> Result<Vec<String>, String> {
         std::fs::write(&full, text).map_err(|e| format!("{path}: {e}"))?;
         written.push(path);
     }
+    // What the command prints is known to its own test, which also compares it.
+    run(command("cargo test --quiet --locked --package ccl-cli --test manual").env("WRITE_MANUAL", "1"))?;
+    written.push("docs/command.md".to_string());
     Ok(written)
 }
 

@@ -80,7 +80,9 @@ fn is_launchers(name: &str) -> bool {
 }
 
 fn shown((name, value): &(String, String)) -> Variable {
-    let value = if name.contains("SECRET") { "set (secret)" } else { value };
+    // A run's id that is random is what keeps strangers out.
+    let secret = name.contains("SECRET") || name == "TORCHELASTIC_RUN_ID";
+    let value = if secret { "set (secret)" } else { value };
     Variable { name: name.clone(), value: value.to_string() }
 }
 
@@ -100,12 +102,13 @@ mod tests {
             ("MASTER_ADDR", "n0"),
             ("MASTER_PORT", "29500"),
             ("PMI_SHARED_SECRET", "hidden"),
+            ("TORCHELASTIC_RUN_ID", "hidden"),
             ("PATH", "x"),
         ];
         let launcher = with(&torch);
         assert_eq!((launcher.name, launcher.rank, launcher.size), (Some("torchrun"), Some(1), Some(4)));
         assert_eq!(launcher.meeting.as_deref(), Some("n0:29501"));
-        assert_eq!(launcher.variables.len(), 5);
+        assert_eq!(launcher.variables.len(), 6);
         assert!(launcher.variables.iter().all(|v| v.value != "hidden"));
     }
 
