@@ -355,7 +355,7 @@ cclResult_t cclCommInitRank(cclComm_t *comm,
 
 // `cclCommInitRank` with settings; NULL for none. With `blocking = 0` it returns `cclInProgress` at once, with a
 // communicator of which nothing but `cclCommGetAsyncError`, `cclGetLastError` and `cclCommAbort` can be used until
-// the first of them gives something else than `cclInProgress`.
+// the first of them gives something else than `cclInProgress`; so in a group too.
 //
 // `comm` is NULL or writable, in a group until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
 cclResult_t cclCommInitRankConfig(cclComm_t *comm,
