@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Things of one kind that may live at once in a process.
 const SLOTS: usize = 1 << SLOT_BITS;
-const SLOT_BITS: u32 = 14;
+const SLOT_BITS: u32 = 12;
 /// Where a handle holds its process's depth in forks, and its kind, whose highest bit no address of a program has.
 const DEPTH_SHIFT: u32 = 48;
 const KIND_SHIFT: u32 = 56;
