@@ -58,7 +58,7 @@ impl Fabric for ShmTransport {
         Ok(Some(piece))
     }
 
-    #[inline]
+    #[inline(never)]
     fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
         let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
         if matches!(sender.reserved, Some(Reservation { body: Body::Line | Body::Slot(_), .. })) {
@@ -116,10 +116,10 @@ impl Fabric for ShmTransport {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        match link.peek(&self.borrowed[link.lender as usize]).map_err(|c| corrupt(link.key.from, c))? {
+        match link.peek(&self.borrowed).map_err(|c| corrupt(link.key.from, c))? {
             Look::Nothing => Ok(None),
             Look::Piece(arrival) => Ok(Some(arrival)),
             Look::Unknown => self.peek_after_the_mail(from),
@@ -135,8 +135,9 @@ impl Fabric for ShmTransport {
 }
 
 impl ShmTransport {
-    /// A credit on every link of a sender, if there is one.
-    #[inline]
+    /// A credit on every link of a sender, if there is one. Always inlined, as what it calls: it is on every message's
+    /// path, and is called from two places.
+    #[inline(always)]
     fn take_credits(&mut self, to: SenderId) -> Result<bool> {
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
@@ -154,7 +155,7 @@ impl ShmTransport {
     }
 
     /// Keeps what `publish` will take. The credits are there.
-    #[inline]
+    #[inline(always)]
     fn hold(&mut self, to: SenderId, reservation: Reservation) {
         let sender = &mut self.senders[to.0 as usize];
         for &link in &sender.links {
@@ -169,7 +170,7 @@ impl ShmTransport {
         let peer = self.incoming[from.0 as usize].key.from;
         self.borrow(peer, from)?;
         let link = &mut self.incoming[from.0 as usize];
-        match link.peek(&self.borrowed[link.lender as usize]).map_err(|c| corrupt(peer, c))? {
+        match link.peek(&self.borrowed).map_err(|c| corrupt(peer, c))? {
             Look::Nothing => Ok(None),
             Look::Piece(arrival) => Ok(Some(arrival)),
             Look::Unknown => Err(corrupt(peer, Corrupt("a message names memory that was never lent"))),

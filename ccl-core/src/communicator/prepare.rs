@@ -99,7 +99,8 @@ impl Communicator {
         let sum = known.iter().fold(0usize, |sum, block| sum.saturating_add(block.len()));
         let even = Call { count: sum / self.ranks as usize, ..*call };
         let choice = match only {
-            None => self.choose(&even, in_place)?,
+            // A rank whose block is empty cannot tell in place from apart, and all must choose alike.
+            None => self.choose(&even, true)?,
             Some(algorithm) => {
                 self.check(&even)?;
                 Choice { algorithm, tile_bytes: self.tile_bytes(call.dtype), predicted_ns: 0.0 }

@@ -59,8 +59,16 @@ impl Lending {
     pub(super) fn start(&mut self, layout: &Layout) {
         let longest = layout.input_bytes().max(layout.output_bytes());
         self.refers_to_written = longest >= self.from.written_buffer;
-        self.open.clear();
-        self.is_open.fill(false);
+        // Left over from a call that failed; otherwise there are none.
+        for lent in self.open.drain(..) {
+            self.is_open[lent.end as usize] = false;
+        }
+    }
+
+    /// Shorter pieces are never sent by reference.
+    #[inline]
+    pub(super) fn refer_from(&self) -> usize {
+        self.from.piece
     }
 
     /// The lane's next move sends by reference.
@@ -116,8 +124,8 @@ impl Schedule {
 }
 
 impl Machine {
-    /// The bytes that a move may send by reference.
-    #[inline]
+    /// The bytes that a move may send by reference, if they are long enough.
+    #[inline(never)]
     pub(super) fn referent(
         &self,
         code: &Code,
@@ -128,7 +136,7 @@ impl Machine {
     ) -> Option<Piece> {
         let Refers { may, operand } = code.refers;
         let allowed = if buffers.is_in_place() { may.in_place } else { may.apart };
-        if !allowed || sources[0].piece.len() < self.lending.from.piece {
+        if !allowed {
             return None;
         }
         let operand_is = self.operands[(code.from + operand) as usize];

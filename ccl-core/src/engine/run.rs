@@ -254,7 +254,11 @@ impl Machine {
             }
         }
 
-        let referent = self.referent(&code, &lane, call, buffers, sources);
+        // Short pieces are told apart first: theirs is the time that counts.
+        let referent = match first < self.lending.refer_from() {
+            true => None,
+            false => self.referent(&code, &lane, call, buffers, sources),
+        };
         let mut written = 0;
         for (index, operand) in into.iter().enumerate() {
             self.sinks[written] = match *operand {
@@ -273,14 +277,20 @@ impl Machine {
                     self.scratch.sink(scratch as usize, first)
                 }
                 Operand::Send { to, end } => {
-                    let referred = referent.map_or(Ok(Refer::NotMapped), |piece| fabric.refer(to, piece))?;
-                    if referred == Refer::Ready {
-                        self.lending.note(to, end, &lane);
-                        continue;
+                    if let Some(piece) = referent {
+                        match fabric.refer(to, piece)? {
+                            Refer::Ready => {
+                                self.lending.note(to, end, &lane);
+                                continue;
+                            }
+                            Refer::NoCredit => return Ok((from.len() + index) as u32),
+                            Refer::NotMapped => {}
+                        }
                     }
-                    let slot = if referred == Refer::NotMapped { fabric.reserve(to, first)? } else { None };
-                    let Some(slot) = slot else { return Ok((from.len() + index) as u32) };
-                    slot
+                    match fabric.reserve(to, first)? {
+                        Some(slot) => slot,
+                        None => return Ok((from.len() + index) as u32),
+                    }
                 }
                 Operand::Input(_) | Operand::Receive { .. } => {
                     unreachable!("the binder makes no sink of an input or a receiver")

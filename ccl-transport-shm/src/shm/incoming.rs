@@ -71,7 +71,7 @@ impl Incoming {
 
     /// The oldest piece not released.
     #[inline]
-    pub(crate) fn peek(&mut self, borrowed: &Borrowing) -> Result<Look, Corrupt> {
+    pub(crate) fn peek(&mut self, borrowed: &[Borrowing]) -> Result<Look, Corrupt> {
         let Some(message) = self.end.peek(self.entry())? else {
             self.counters.stalls += 1;
             return Ok(Look::Nothing);
@@ -84,16 +84,30 @@ impl Incoming {
             {
                 self.peer.slot(slot).as_ptr()
             }
-            Body::Lent { number, offset } => {
-                let Some(loan) = borrowed.find(number) else { return Ok(Look::Unknown) };
-                loan.bytes(offset, len).ok_or(Corrupt("a message lies outside the memory that it names"))?
-            }
+            Body::Lent { number, offset } => match self.lent(borrowed, number, offset, len)? {
+                Some(at) => at,
+                None => return Ok(Look::Unknown),
+            },
             _ => return Err(Corrupt("a message lies outside the slots")),
         };
         self.held = Some(Held { len: message.len, body: message.body });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
         // they are held; and they are not written until `release`.
         Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
+    }
+
+    /// Where bytes of lent memory are; `None` if we do not know that memory. Not inlined: pieces in it are long.
+    #[inline(never)]
+    fn lent(
+        &self,
+        borrowed: &[Borrowing],
+        number: u32,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<*const u8>, Corrupt> {
+        let Some(loan) = borrowed[self.lender as usize].find(number) else { return Ok(None) };
+        let at = loan.bytes(offset, len);
+        at.map(Some).ok_or(Corrupt("a message lies outside the memory that it names"))
     }
 
     /// The number of the lent memory that the message at hand names.
