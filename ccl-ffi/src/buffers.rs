@@ -23,7 +23,7 @@ pub(crate) fn check_root(root: u32, size: u32) -> Result<()> {
 ///
 /// # Safety
 /// `send` and `recv` are NULL, or as long as the call says for as long as the buffers are used.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn even<'a>(
     rank: u32,
     size: u32,

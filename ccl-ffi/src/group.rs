@@ -5,6 +5,7 @@ use crate::launch::{self, Issued};
 use crate::result::{cclResult_t, cclResult_t::cclSuccess, guard};
 use ccl::{Error, Result};
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
     /// How many `cclGroupStart`s of this thread are open.
@@ -35,10 +36,14 @@ struct Target(*mut cclComm_t);
 // written by one thread.
 unsafe impl Send for Target {}
 
+/// Threads that are in a group. A thread knows of its own at once, and that is all it asks for: so Relaxed is enough.
+/// Looking here first spares calls outside of groups the look at a thread-local, which in a shared library is a call.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
 /// Whether this thread is in a group.
 #[inline]
 pub(crate) fn is_open() -> bool {
-    DEPTH.get() > 0
+    OPEN.load(Ordering::Relaxed) > 0 && DEPTH.get() > 0
 }
 
 /// In a group, keeps an error of one of its calls for the end.
@@ -93,6 +98,9 @@ impl SetUp {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     DEPTH.set(DEPTH.get() + 1);
+    if DEPTH.get() == 1 {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+    }
     cclSuccess
 }
 
@@ -113,6 +121,7 @@ pub extern "C" fn cclGroupEnd() -> cclResult_t {
         if depth > 0 {
             return Ok(());
         }
+        OPEN.fetch_sub(1, Ordering::Relaxed);
         let Group { calls, set_ups, error } = GROUP.take();
         if let Some(error) = error {
             return Err(error);

@@ -23,7 +23,7 @@ mod transfers;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::cost::Model;
-use crate::engine::{self, Blocks, Progress, WaitOn};
+use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
@@ -32,7 +32,7 @@ use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 pub use operation::Operation;
 use patience::{Patience, Wait};
-use plans::{Plans, Prepared};
+use plans::Plans;
 pub use prepare::Explanation;
 pub use routes::Route;
 use routes::{Introduction, Routes};
@@ -211,10 +211,11 @@ impl Communicator {
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
         self.usable()?;
-        let (schedule, mut started) = self.ready(call, buffers.is_in_place())?;
-        started.layout.check(&buffers)?;
-        (started.tag, started.sequence) = (fingerprint::tag(started.tag, self.sequence), self.sequence);
-        self.plans.schedules[schedule].start(started)?;
+        let index = self.index_of(call, buffers.is_in_place())?;
+        let prepared = &self.plans.prepared[index];
+        prepared.layout.check(&buffers)?;
+        let schedule = prepared.schedule;
+        self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
         self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
         self.sequence += 1;
         Ok(())
@@ -237,15 +238,13 @@ impl Communicator {
         Ok(())
     }
 
-    /// A call, prepared the first time: its schedule, and the call without its number.
-    #[inline]
-    fn ready(&mut self, call: &Call, in_place: bool) -> Result<(usize, engine::Call)> {
-        let index = match self.plans.find(call, in_place) {
-            Some(index) => index,
-            None => self.prepare(call, in_place)?,
-        };
-        let Prepared { schedule, ref layout, reducer, fingerprint } = self.plans.prepared[index];
-        Ok((schedule, engine::Call { layout: layout.clone(), reducer, tag: fingerprint, sequence: 0 }))
+    /// Where a call is kept, prepared the first time.
+    #[inline(always)]
+    fn index_of(&mut self, call: &Call, in_place: bool) -> Result<usize> {
+        match self.plans.find(call, in_place) {
+            Some(index) => Ok(index),
+            None => self.prepare(call, in_place),
+        }
     }
 
     /// Steps the started schedule until it is done.

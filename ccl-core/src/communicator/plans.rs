@@ -1,8 +1,8 @@
 //! Plans that a communicator has made, bound to its links; calls that it has prepared.
 
-use super::Call;
+use super::{Call, fingerprint};
 use crate::cost::Candidates;
-use crate::engine::{Layout, Schedule};
+use crate::engine::{self, Layout, Schedule};
 use crate::plan::{Collective, Rank};
 use crate::simd::Reducer;
 use std::collections::HashMap;
@@ -25,6 +25,15 @@ pub(super) struct Prepared {
     pub(super) fingerprint: u64,
 }
 
+impl Prepared {
+    /// The call with this number.
+    #[inline(always)]
+    pub(super) fn call(&self, sequence: u64) -> engine::Call {
+        let tag = fingerprint::tag(self.fingerprint, sequence);
+        engine::Call { layout: self.layout.clone(), reducer: self.reducer, tag, sequence }
+    }
+}
+
 /// The cache. A job makes the same few calls over and over; the last one is found by one comparison.
 #[derive(Default)]
 pub(super) struct Plans {
@@ -43,17 +52,20 @@ const MOST_PREPARED: usize = 4096;
 
 impl Plans {
     /// The prepared call, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, call: &Call, in_place: bool) -> Option<usize> {
-        let key = (*call, in_place);
-        match self.last {
-            Some((last, index)) if last == key => Some(index),
-            _ => {
-                let index = *self.by_call.get(&key)?;
-                self.last = Some((key, index));
-                Some(index)
-            }
+        match &self.last {
+            Some(((last, place), index)) if last == call && *place == in_place => Some(*index),
+            _ => self.find_among_all(call, in_place),
         }
+    }
+
+    #[inline(never)]
+    fn find_among_all(&mut self, call: &Call, in_place: bool) -> Option<usize> {
+        let key = (*call, in_place);
+        let index = *self.by_call.get(&key)?;
+        self.last = Some((key, index));
+        Some(index)
     }
 
     pub(super) fn add(&mut self, call: &Call, in_place: bool, prepared: Prepared) -> usize {

@@ -2,8 +2,9 @@
 
 use super::operation::{Operation, What};
 use super::patience::{Patience, Wait};
+use super::plans::Prepared;
 use super::transfers::Side;
-use super::{Communicator, fingerprint};
+use super::{Call, Communicator, fingerprint};
 use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -173,6 +174,12 @@ impl Run<'_, '_> {
     }
 }
 
+/// Out of line: the blocking call has a copy of its own.
+#[inline(never)]
+fn step(communicator: &mut Communicator, schedule: usize, buffers: &Buffers<'_>) -> Result<Progress> {
+    communicator.plans.schedules[schedule].step(&mut communicator.routes, buffers)
+}
+
 impl Queue<'_> {
     fn step(&mut self, communicator: &mut Communicator) -> Result<Progress> {
         let mut moved = false;
@@ -187,7 +194,7 @@ impl Queue<'_> {
                     *self.running.insert((schedule, buffers))
                 }
             };
-            match communicator.plans.schedules[schedule].step(&mut communicator.routes, &buffers)? {
+            match step(communicator, schedule, &buffers)? {
                 Progress::Done => (self.running, moved) = (None, true),
                 Progress::Moved => return Ok(Progress::Moved),
                 Progress::Blocked if moved => return Ok(Progress::Moved),
@@ -201,6 +208,13 @@ impl Communicator {
     /// Makes calls together; see [`run_together`].
     pub fn run_all(&mut self, operations: Vec<Operation<'_>>) -> Result<()> {
         run_together(vec![Member::new(self, operations)])
+    }
+
+    /// A collective, prepared the first time: its schedule, and the call without its number.
+    fn ready(&mut self, call: &Call, in_place: bool) -> Result<(usize, engine::Call)> {
+        let index = self.index_of(call, in_place)?;
+        let Prepared { schedule, ref layout, reducer, fingerprint } = self.plans.prepared[index];
+        Ok((schedule, engine::Call { layout: layout.clone(), reducer, tag: fingerprint, sequence: 0 }))
     }
 
     /// Whether a call needs nothing that takes more than this rank.

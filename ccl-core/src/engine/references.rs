@@ -56,11 +56,12 @@ impl Lending {
     }
 
     /// A call begins.
+    #[inline(always)]
     pub(super) fn start(&mut self, layout: &Layout) {
         let longest = layout.input_bytes().max(layout.output_bytes());
         self.refers_to_written = longest >= self.from.written_buffer;
-        // Left over from a call that failed; otherwise there are none.
-        for lent in self.open.drain(..) {
+        // Some are left over from a call that failed only.
+        while let Some(lent) = self.open.pop() {
             self.is_open[lent.end as usize] = false;
         }
     }

@@ -55,7 +55,7 @@ impl Schedule {
     ///
     /// `buffers` must be the same at every step of a call. After `Done` no call runs any more, and the
     /// output holds the result.
-    #[inline]
+    #[inline(always)]
     pub fn step<F: Fabric + ?Sized>(&mut self, fabric: &mut F, buffers: &Buffers<'_>) -> Result<Progress> {
         let Some(call) = &self.call else {
             return Err(Error::invalid("a step without a call", "start one"));
@@ -196,7 +196,7 @@ impl Machine {
     ///
     /// What was found ready stays ready (`peek` and `reserve` are idempotent), so a move that waits for a
     /// piece asks for that one alone, and begins again when it is there.
-    #[inline]
+    #[inline(always)]
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
         lane: usize,

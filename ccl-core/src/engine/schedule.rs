@@ -177,7 +177,7 @@ impl Schedule {
     }
 
     /// Begins a call. The call before must be done.
-    #[inline]
+    #[inline(always)]
     pub fn start(&mut self, call: Call) -> Result<()> {
         if self.is_running() {
             return Err(Error::invalid("a call is started while another one runs", "finish that one first"));
