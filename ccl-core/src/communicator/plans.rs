@@ -21,7 +21,7 @@ pub(super) struct Prepared {
     pub(super) schedule: usize,
     pub(super) layout: Layout,
     pub(super) reducer: Reducer,
-    /// [`fingerprint::of_call`](super::fingerprint::of_call).
+    /// [`fingerprint::of_call`].
     pub(super) fingerprint: u64,
 }
 
