@@ -86,7 +86,7 @@ pub(crate) unsafe fn uneven<'a>(
         return Err(Error::invalid(what, "give each block a place of its own"));
     }
     let at = |base: usize, blocks: &[Range<usize>], block: usize| base + blocks[block].start * dtype.size();
-    // A rank whose own block is empty must see it as the others do, whose choice depends on it.
+    // Also of an empty block, of which there is nothing that could overlap.
     let in_place = !send.is_null()
         && !recv.is_null()
         && in_place(blocks).is_some_and(|(input, output)| {

@@ -36,6 +36,7 @@
 
 #![deny(unsafe_code)]
 
+// Under `--cfg loom` the protocol alone is explored: what the mapped memory and the transport call of it is not used.
 #[cfg_attr(loom, allow(dead_code))]
 mod bell;
 #[cfg_attr(loom, allow(dead_code))]

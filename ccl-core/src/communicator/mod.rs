@@ -177,7 +177,7 @@ impl Communicator {
     }
 
     /// Everybody's words, by rank: all ranks must call it at the same place among their calls. Over the control plane,
-    /// for what is too rare to need speed. At most [`MAX_BLOB`](crate::bootstrap) bytes each.
+    /// for what is too rare to need speed. At most 4096 bytes each.
     pub fn share(&mut self, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.usable()?;
         match &mut self.bootstrap {

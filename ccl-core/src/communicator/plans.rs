@@ -17,11 +17,12 @@ pub(super) struct PlanKey {
 }
 
 /// A call with everything worked out that does not change from one call to the next.
+#[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) schedule: usize,
     pub(super) layout: Layout,
     pub(super) reducer: Reducer,
-    /// [`fingerprint::of_call`].
+    /// What the ranks agree on; the call's number comes on top.
     pub(super) fingerprint: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
-use crate::engine::{self, Blocks, Layout, ReferFrom, Schedule};
+use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
@@ -76,14 +76,13 @@ impl Communicator {
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
     }
 
-    /// A call whose blocks differ: its schedule, and the call without its number. Nothing is kept but the schedule,
-    /// since the lengths are seldom the same again.
-    pub(super) fn ready_uneven(
+    /// A call whose blocks differ. Nothing is kept but the schedule, since the lengths are seldom the same again.
+    pub(super) fn prepare_uneven(
         &mut self,
         call: &Call,
         blocks: &Blocks,
         in_place: bool,
-    ) -> Result<(usize, engine::Call)> {
+    ) -> Result<Prepared> {
         // Where all ranks know all lengths, they know the mean; where not, there is nothing to choose.
         let (known, only) = match call.collective {
             Collective::AllGather => (&blocks.output[..], None),
@@ -112,8 +111,8 @@ impl Communicator {
         let schedule = self.schedule(&even, choice.algorithm)?;
         let call = Call { count: 0, ..*call };
         let fingerprint = fingerprint::of_call(&call, choice.algorithm.name(), choice.tile_bytes);
-        let tag = fingerprint::of_blocks(fingerprint, known);
-        Ok((schedule, engine::Call { layout, reducer, tag, sequence: 0 }))
+        let fingerprint = fingerprint::of_blocks(fingerprint, known);
+        Ok(Prepared { schedule, layout, reducer, fingerprint })
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {

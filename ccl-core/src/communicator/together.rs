@@ -1,10 +1,9 @@
 //! Groups: calls that are started together and end together, on one communicator or several.
 
+use super::Communicator;
 use super::operation::{Operation, What};
 use super::patience::{Patience, Wait};
-use super::plans::Prepared;
 use super::transfers::Side;
-use super::{Call, Communicator, fingerprint};
 use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -210,13 +209,6 @@ impl Communicator {
         run_together(vec![Member::new(self, operations)])
     }
 
-    /// A collective, prepared the first time: its schedule, and the call without its number.
-    fn ready(&mut self, call: &Call, in_place: bool) -> Result<(usize, engine::Call)> {
-        let index = self.index_of(call, in_place)?;
-        let Prepared { schedule, ref layout, reducer, fingerprint } = self.plans.prepared[index];
-        Ok((schedule, engine::Call { layout: layout.clone(), reducer, tag: fingerprint, sequence: 0 }))
-    }
-
     /// Whether a call needs nothing that takes more than this rank.
     fn is_prepared(&mut self, operation: &Operation<'_>) -> bool {
         let in_place = operation.buffers.is_in_place();
@@ -239,9 +231,14 @@ impl Communicator {
         let (mut prepared, mut to_self) = (Vec::new(), (VecDeque::new(), VecDeque::new()));
         for Operation { what, buffers } in operations {
             let in_place = buffers.is_in_place();
-            let (line, (schedule, call)) = match &what {
-                What::Collective(call) => (Line::Collectives, self.ready(call, in_place)?),
-                What::Uneven(call, blocks) => (Line::Collectives, self.ready_uneven(call, blocks, in_place)?),
+            let (line, call) = match &what {
+                What::Collective(call) => {
+                    let index = self.index_of(call, in_place)?;
+                    (Line::Collectives, self.plans.prepared[index].clone())
+                }
+                What::Uneven(call, blocks) => {
+                    (Line::Collectives, self.prepare_uneven(call, blocks, in_place)?)
+                }
                 What::Send(transfer) if transfer.peer == self.rank => {
                     to_self.0.push_back((*transfer, buffers));
                     continue;
@@ -251,15 +248,15 @@ impl Communicator {
                     continue;
                 }
                 What::Send(transfer) => {
-                    (Line::Transfers(transfer.peer, Side::Send), self.ready_transfer(Side::Send, transfer)?)
+                    (Line::Transfers(transfer.peer, Side::Send), self.prepare_transfer(Side::Send, transfer)?)
                 }
                 What::Receive(transfer) => (
                     Line::Transfers(transfer.peer, Side::Receive),
-                    self.ready_transfer(Side::Receive, transfer)?,
+                    self.prepare_transfer(Side::Receive, transfer)?,
                 ),
             };
             call.layout.check(&buffers)?;
-            prepared.push((line, Ready { schedule, call, buffers }));
+            prepared.push((line, call, buffers));
         }
         let (sends, receives) = to_self;
         if sends.len() != receives.len() {
@@ -275,13 +272,13 @@ impl Communicator {
         }
         for ((send, from), (receive, into)) in sends.into_iter().zip(receives) {
             let buffers = Buffers::joined(&from, &into);
-            let (schedule, call) = self.ready_copy(&send, &receive, &buffers)?;
+            let call = self.prepare_copy(&send, &receive, &buffers)?;
             call.layout.check(&buffers)?;
-            prepared.push((Line::Copies, Ready { schedule, call, buffers }));
+            prepared.push((Line::Copies, call, buffers));
         }
         // From here on nothing fails, so the calls may take their numbers.
         let mut queues: Vec<Queue<'b>> = Vec::new();
-        for (line, mut ready) in prepared {
+        for (line, call, buffers) in prepared {
             let number = match line {
                 Line::Collectives => {
                     self.sequence += 1;
@@ -290,7 +287,7 @@ impl Communicator {
                 Line::Transfers(peer, side) => self.transfers.number(peer, side),
                 Line::Copies => 0,
             };
-            (ready.call.tag, ready.call.sequence) = (fingerprint::tag(ready.call.tag, number), number);
+            let ready = Ready { schedule: call.schedule, call: call.call(number), buffers };
             match queues.iter_mut().find(|queue| queue.line == line) {
                 Some(queue) => queue.waiting.push_back(ready),
                 None => queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None }),

@@ -1,11 +1,12 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
 use super::operation::Transfer;
+use super::plans::Prepared;
 use super::prepare::REFER_FROM;
 use super::{Communicator, fingerprint};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
-use crate::engine::{self, Layout, Schedule};
+use crate::engine::{Layout, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
@@ -97,25 +98,25 @@ impl Communicator {
         Ok(())
     }
 
-    /// A transfer on an open end: its schedule, and its call without a number.
-    pub(super) fn ready_transfer(&self, side: Side, what: &Transfer) -> Result<(usize, engine::Call)> {
+    /// A transfer on an open end.
+    pub(super) fn prepare_transfer(&self, side: Side, what: &Transfer) -> Result<Prepared> {
         let layout =
             Layout::new(&transfer::SPEC, side.rank(), what.count, what.dtype, self.tile_bytes(what.dtype))?;
         let reducer = self.copier(what.dtype)?;
         let end = self.transfers.ends.get(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
         })?;
-        let tag = fingerprint::of_transfer(what.dtype, what.count);
-        Ok((end.schedule, engine::Call { layout, reducer, tag, sequence: 0 }))
+        let fingerprint = fingerprint::of_transfer(what.dtype, what.count);
+        Ok(Prepared { schedule: end.schedule, layout, reducer, fingerprint })
     }
 
     /// What a rank sends itself: a copy.
-    pub(super) fn ready_copy(
+    pub(super) fn prepare_copy(
         &mut self,
         send: &Transfer,
         receive: &Transfer,
         buffers: &Buffers<'_>,
-    ) -> Result<(usize, engine::Call)> {
+    ) -> Result<Prepared> {
         let own = self.rank;
         if (send.dtype, send.count) != (receive.dtype, receive.count) {
             return Err(Error::invalid(
@@ -144,7 +145,7 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        Ok((schedule, engine::Call { layout, reducer, tag: 0, sequence: 0 }))
+        Ok(Prepared { schedule, layout, reducer, fingerprint: 0 })
     }
 
     /// A reducer that only copies.

@@ -1,6 +1,6 @@
 //! Which bytes of the buffers a chunk's piece is.
 
-use super::uneven::{Blocks, Uneven};
+use super::uneven::{Blocks, Extent, Uneven};
 use crate::element::DataType;
 use crate::error::{Error, Result};
 use crate::plan::{Rank, Spec};
@@ -186,31 +186,24 @@ impl Layout {
     /// Offset and length in bytes of a piece of the send buffer.
     #[inline]
     pub(super) fn input_at(&self, place: Place, tile: usize) -> (usize, usize) {
-        match &self.uneven {
-            None => self.within(place.block as usize * self.block, self.block, self.part, place.part, tile),
-            Some(uneven) => {
-                let extent = uneven.input(place.block);
-                self.within(extent.at, extent.len, extent.part, place.part, tile)
-            }
-        }
+        self.at(self.uneven.as_ref().map(|uneven| uneven.input(place.block)), place, tile)
     }
 
     /// The same of the receive buffer.
     #[inline]
     pub(super) fn output_at(&self, place: Place, tile: usize) -> (usize, usize) {
-        match &self.uneven {
-            None => self.within(place.block as usize * self.block, self.block, self.part, place.part, tile),
-            Some(uneven) => {
-                let extent = uneven.output(place.block);
-                self.within(extent.at, extent.len, extent.part, place.part, tile)
-            }
-        }
+        self.at(self.uneven.as_ref().map(|uneven| uneven.output(place.block)), place, tile)
     }
 
+    /// The piece of a block that lies at `extent`, or side by side with others of its length.
     #[inline]
-    fn within(&self, at: usize, block: usize, per: usize, part: u32, tile: usize) -> (usize, usize) {
-        let from = (part as usize * per).min(block);
-        let end = (from + per).min(block);
+    fn at(&self, extent: Option<&Extent>, place: Place, tile: usize) -> (usize, usize) {
+        let (at, block, part) = match extent {
+            None => (place.block as usize * self.block, self.block, self.part),
+            Some(extent) => (extent.at, extent.len, extent.part),
+        };
+        let from = (place.part as usize * part).min(block);
+        let end = (from + part).min(block);
         let from = (from + tile * self.tile).min(end);
         (at + from, (end - from).min(self.tile))
     }
