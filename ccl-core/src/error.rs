@@ -1,5 +1,6 @@
 //! What can go wrong, who is to blame, and what to do about it.
 
+use crate::flight::Verdict;
 use crate::plan::{Collective, Rank};
 use std::fmt;
 use std::io;
@@ -68,12 +69,38 @@ pub enum ErrorKind {
         theirs: u64,
     },
 
-    /// A peer's process or connection is gone.
-    #[error("rank {peer} is lost ({cause}); destroy the communicator and make a new one without it")]
+    /// A peer is dead, or was declared so.
+    #[error("rank {peer}{place} is lost: {cause}{}; shrink the communicator or destroy it", last_call(last))]
     PeerLost {
         /// Who.
         peer: Rank,
+        /// Its process and host in parentheses, with a space in front, where they are known.
+        place: String,
         /// How it was noticed.
+        cause: String,
+        /// What it was in, or what it did last, where that is known.
+        last: Option<String>,
+    },
+
+    /// Ranks did not agree, or one did not come: found by an inquest, in the same words on every rank.
+    #[error("{}", .0.text)]
+    Verdict(Verdict),
+
+    /// A peer has ended the communicator.
+    #[error("rank {peer} has {how} the communicator{}; shrink it or destroy it", reason(what))]
+    Ended {
+        /// Who.
+        peer: Rank,
+        /// `aborted`, `revoked` or `broken`.
+        how: &'static str,
+        /// Why, in that rank's words.
+        what: String,
+    },
+
+    /// The others have declared this rank lost.
+    #[error("this rank was declared lost by the others: {cause}; it can only destroy the communicator")]
+    Excluded {
+        /// Why.
         cause: String,
     },
 
@@ -164,6 +191,11 @@ impl Error {
         ErrorKind::Unsupported { what: what.into(), remedy: remedy.into() }.into()
     }
 
+    /// An [`ErrorKind::PeerLost`] of which no more is known than this.
+    pub fn lost(peer: Rank, cause: impl Into<String>) -> Error {
+        ErrorKind::PeerLost { peer, place: String::new(), cause: cause.into(), last: None }.into()
+    }
+
     /// An [`ErrorKind::System`].
     pub fn system(call: impl Into<String>, source: impl Into<io::Error>, remedy: impl Into<String>) -> Error {
         ErrorKind::System { call: call.into(), remedy: remedy.into(), source: source.into() }.into()
@@ -219,6 +251,14 @@ impl fmt::Display for RankList<'_> {
         }
         Ok(())
     }
+}
+
+fn last_call(last: &Option<String>) -> String {
+    last.as_ref().map_or_else(String::new, |last| format!("; {last}"))
+}
+
+fn reason(what: &str) -> String {
+    if what.is_empty() { String::new() } else { format!(": {what}") }
 }
 
 fn with_peer(peer: Option<Rank>) -> String {

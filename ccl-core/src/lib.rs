@@ -7,7 +7,7 @@
 //! kernels ([simd]), the [bootstrap] that brings ranks together and the
 //! [communicator] that puts the parts in order. It promises:
 //!
-//! - *Core computes, edges act.* `plan`, `algorithms`, `verify`, `cost`, `engine` and `cluster` make no
+//! - *Core computes, edges act.* `plan`, `algorithms`, `verify`, `cost`, `engine`, `control`, `flight` and `cluster` make no
 //!   system call, read no clock and no environment, and start no thread. Only `bootstrap`,
 //!   `communicator` and `config` touch the world.
 //! - *It knows no transport.* What moves bytes implements [`transport::Transport`], and lives in a
@@ -23,10 +23,12 @@ pub mod bootstrap;
 pub mod cluster;
 pub mod communicator;
 pub mod config;
+pub mod control;
 pub mod cost;
 pub mod element;
 pub mod engine;
 pub mod error;
+pub mod flight;
 pub mod plan;
 pub mod simd;
 pub mod transport;

@@ -78,7 +78,12 @@ pub(crate) fn code_of(error: &Error) -> cclResult_t {
         | ErrorKind::Broken(_)
         | ErrorKind::Aborted
         | ErrorKind::Unreachable { .. } => cclInvalidUsage,
-        ErrorKind::Mismatch { .. } | ErrorKind::PeerLost { .. } | ErrorKind::Timeout { .. } => cclRemoteError,
+        ErrorKind::Mismatch { .. }
+        | ErrorKind::PeerLost { .. }
+        | ErrorKind::Verdict(_)
+        | ErrorKind::Ended { .. }
+        | ErrorKind::Excluded { .. }
+        | ErrorKind::Timeout { .. } => cclRemoteError,
         ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => {
             cclSystemError
         }

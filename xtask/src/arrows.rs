@@ -14,15 +14,26 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
         "ccl-core" => &[],
         transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
         "ccl" => &["ccl-core", "ccl-transport-*"],
-        "ccl-ffi" | "ccl-perf" | "ccl-cli" => &["ccl"],
+        "ccl-ffi" | "ccl-perf" | "ccl-cli" | "ccl-chaos" => &["ccl"],
         "xtask" => &["ccl-core"],
         _ => return None,
     })
 }
 
 /// The half of ccl-core that computes.
-const COMPUTING: [&str; 9] =
-    ["plan", "algorithms", "verify", "cost", "engine", "simd", "cluster", "element", "error"];
+const COMPUTING: [&str; 11] = [
+    "plan",
+    "algorithms",
+    "verify",
+    "cost",
+    "engine",
+    "simd",
+    "cluster",
+    "element",
+    "error",
+    "control",
+    "flight",
+];
 /// What it must not touch.
 const WORLD: [&str; 12] = [
     "std::fs",

@@ -224,7 +224,7 @@ fn ask_root(
             }
             Some(Message::Refusal(Refusal::Conflict(text))) => return Err(bootstrap_error(text)),
             Some(Message::Refusal(Refusal::Left { rank, cause })) => {
-                return Err(ErrorKind::PeerLost { peer: rank, cause }.into());
+                return Err(Error::lost(rank, cause));
             }
             Some(_) => return Err(bootstrap_error("the root answered with something else")),
             None => {}

@@ -187,10 +187,7 @@ impl Side {
 /// An error where a conversation that had begun is over.
 fn lost(peer: Rank, connection: &Connection) -> Result<()> {
     match &connection.closed {
-        Some(cause) => {
-            Err(ErrorKind::PeerLost { peer, cause: format!("while swapping connection data: {cause}") }
-                .into())
-        }
+        Some(cause) => Err(Error::lost(peer, format!("while swapping connection data: {cause}"))),
         None => Ok(()),
     }
 }

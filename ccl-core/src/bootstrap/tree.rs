@@ -118,7 +118,7 @@ impl Tree {
             }
         }
         match &self.lost {
-            Some((peer, cause)) => Err(ErrorKind::PeerLost { peer: *peer, cause: cause.clone() }.into()),
+            Some((peer, cause)) => Err(Error::lost(*peer, cause.clone())),
             None => Ok(()),
         }
     }
@@ -269,7 +269,7 @@ impl Tree {
         let cause = "it closed its communicator before this call".to_string();
         self.tell(&Message::Lost { rank, cause: cause.clone() }, None);
         self.lost = Some((rank, cause.clone()));
-        Err(ErrorKind::PeerLost { peer: rank, cause }.into())
+        Err(Error::lost(rank, cause))
     }
 
     /// Who did not come, as far as this rank can know: ranks below it, or else its parent.
