@@ -20,6 +20,7 @@
 
 pub mod algorithms;
 pub mod bootstrap;
+pub mod clock;
 pub mod cluster;
 pub mod communicator;
 pub mod config;
