@@ -4,6 +4,7 @@ use crate::Communicator;
 use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
+use ccl_core::flight::{Memory, lines_for};
 use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
@@ -75,13 +76,14 @@ impl Builder {
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         let size = self.size.unwrap_or(1);
+        let memory = Memory::heap(lines_for(config.flight_calls));
         let mut core = match (size, self.rank, &self.id) {
-            (1, None | Some(0), _) => Core::alone(config)?,
+            (1, None | Some(0), _) => Core::alone(config, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
                 return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
             }
-            (_, Some(rank), Some(id)) => join(id, rank, size, config)?,
+            (_, Some(rank), Some(id)) => join(id, rank, size, config, memory)?,
         };
         if let Some(name) = &self.algorithm {
             core.set_algorithm(Some(name))?;
@@ -90,7 +92,7 @@ impl Builder {
     }
 }
 
-fn join(id: &UniqueId, rank: Rank, size: u32, config: Config) -> Result<Core> {
+fn join(id: &UniqueId, rank: Rank, size: u32, config: Config, memory: Memory) -> Result<Core> {
     let deadline = Instant::now() + config.init_timeout;
     let bootstrap = Bootstrap::join(id, rank, size, &config, deadline)?;
     let shm = ShmTransport::new(
@@ -104,5 +106,5 @@ fn join(id: &UniqueId, rank: Rank, size: u32, config: Config) -> Result<Core> {
         },
     )?;
     let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
-    Core::new(bootstrap, transports, config)
+    Core::new(bootstrap, transports, config, memory)
 }

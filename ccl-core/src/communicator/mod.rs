@@ -16,15 +16,18 @@ mod operation;
 mod patience;
 mod plans;
 mod prepare;
+mod record;
 mod routes;
 mod together;
 mod transfers;
 
 use crate::bootstrap::Bootstrap;
+use crate::clock::monotonic_ns;
 use crate::config::Config;
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{Entry, Identity, Memory, Recorder};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -36,6 +39,7 @@ use plans::Plans;
 pub use prepare::Explanation;
 pub use routes::Route;
 use routes::{Introduction, Routes};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub use together::{Member, run_together};
 use transfers::Transfers;
@@ -75,14 +79,15 @@ pub struct Communicator {
     algorithm: Option<&'static str>,
     /// Calls made so far.
     sequence: u64,
+    recorder: Arc<Recorder>,
     broken: Option<String>,
 }
 
 impl Communicator {
     /// A communicator of one rank: every collective is a copy.
-    pub fn alone(config: Config) -> Result<Communicator> {
+    pub fn alone(config: Config, memory: Memory) -> Result<Communicator> {
         let introduction = Introduction { transports: Vec::new(), settings: String::new() };
-        Communicator::over(0, 1, None, Routes::new(0, Vec::new(), vec![introduction]), config)
+        Communicator::over(0, 1, None, Routes::new(0, Vec::new(), vec![introduction]), config, memory)
     }
 
     /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
@@ -90,11 +95,12 @@ impl Communicator {
         mut bootstrap: Bootstrap,
         transports: Vec<Box<dyn Transport>>,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
         let introductions = Introduction::of(&config, &transports).exchange(&mut bootstrap)?;
         let routes = Routes::new(rank, transports, introductions);
-        Communicator::over(rank, ranks, Some(bootstrap), routes, config)
+        Communicator::over(rank, ranks, Some(bootstrap), routes, config, memory)
     }
 
     fn over(
@@ -103,6 +109,7 @@ impl Communicator {
         bootstrap: Option<Bootstrap>,
         routes: Routes,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         let local = routes.on_this_host();
@@ -111,6 +118,15 @@ impl Communicator {
         model.slot_bytes = slot_bytes;
         let abort = bootstrap.as_ref().map_or_else(AbortHandle::default, |b| b.aborted().into());
         tracing::info!(rank, ranks, local, cores, "communicator ready");
+        let host = bootstrap.as_ref().and_then(|b| b.peers().into_iter().nth(rank as usize)).map(|p| p.host);
+        let who = Identity {
+            communicator: 0,
+            rank,
+            ranks,
+            host: host.unwrap_or_else(|| "localhost".to_string()),
+            pid: std::process::id(),
+        };
+        let recorder = Arc::new(Recorder::new(memory, &who, config.flight_calls));
         Ok(Communicator {
             rank,
             ranks,
@@ -125,6 +141,7 @@ impl Communicator {
             abort,
             algorithm: None,
             sequence: 0,
+            recorder,
             broken: None,
             config,
         })
@@ -216,7 +233,9 @@ impl Communicator {
         prepared.layout.check(&buffers)?;
         let schedule = prepared.schedule;
         self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
-        self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
+        let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
+        self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
+        record::end(&self.recorder, entry);
         self.sequence += 1;
         Ok(())
     }
@@ -249,17 +268,25 @@ impl Communicator {
 
     /// Steps the started schedule until it is done.
     #[inline]
-    fn finish(&mut self, schedule: usize, buffers: &Buffers<'_>) -> Result<()> {
+    fn finish(&mut self, schedule: usize, entry: Entry, buffers: &Buffers<'_>) -> Result<()> {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
                 Progress::Done => return Ok(()),
                 Progress::Moved if self.abort.is_aborted() => return Err(ErrorKind::Aborted.into()),
-                Progress::Moved => patience.reset(),
+                Progress::Moved => {
+                    if patience.reset() {
+                        self.recorder.moved();
+                    }
+                }
                 Progress::Blocked => match patience.next() {
                     Wait::Spin => {}
-                    Wait::Yield => std::thread::yield_now(),
+                    Wait::Yield => {
+                        record::waits(&self.recorder, entry);
+                        std::thread::yield_now();
+                    }
                     Wait::Park(limit) => {
+                        self.record_waits(&[schedule], patience.waited());
                         self.watch(&[schedule], patience.waited())?;
                         self.routes.park(limit)?;
                     }
@@ -328,6 +355,7 @@ impl Communicator {
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.recorder.broken(&cause, monotonic_ns());
         self.routes.withdraw();
         self.broken.get_or_insert(cause);
     }
