@@ -30,6 +30,7 @@ pub mod element;
 pub mod engine;
 pub mod error;
 pub mod flight;
+pub mod monitor;
 pub mod plan;
 pub mod simd;
 pub mod transport;
