@@ -159,12 +159,12 @@ fn a_rank_that_was_given_up_while_it_slept_calls_again() {
     });
     let mut dialer = Dialer::new(given.addresses(), key, Purpose::Join, vec![]).unwrap();
     // The hello leaves; then it sleeps, while the answer and the end come.
-    wait(&[], std::iter::once(&mut dialer.connection), soon()).unwrap();
+    wait(&[], None, std::iter::once(&mut dialer.connection), soon()).unwrap();
     dialer.connection.shake();
     impatient.join().unwrap();
     while !dialer.connect().unwrap() {
         let wake = dialer.wake();
-        wait(&[], std::iter::once(&mut dialer.connection), wake).unwrap();
+        wait(&[], None, std::iter::once(&mut dialer.connection), wake).unwrap();
     }
     assert!(dialer.connection.closed.is_none());
 }
