@@ -22,6 +22,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 mod dial;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod id;
 mod interfaces;
 mod key;
