@@ -1,5 +1,8 @@
 //! Deaths of real processes, and going on without them. The test binary starts itself again as the ranks.
 
+// The ranks tell the test by their output.
+#![allow(clippy::print_stdout)]
+
 use ccl::{Communicator, Config, ErrorKind, Rank, ReduceOp, UniqueId};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
