@@ -293,7 +293,8 @@ impl<'a> Reader<'a> {
     }
 
     fn ranks(&mut self) -> Result<Vec<Rank>, Garbled> {
-        self.list(Self::u32)
+        let ranks = self.list(Self::u32)?;
+        if ranks.len() > MAX_RANKS { Err(Garbled("too many ranks")) } else { Ok(ranks) }
     }
 
     fn member(&mut self) -> Result<Member, Garbled> {

@@ -1,9 +1,11 @@
 //! What ranks say of themselves: the states that an inquest collects, and the memory of another process.
 
 use super::about::vocabulary;
-use super::memory::Line;
-use super::{About, CallState, End, Identity, Memory, Progress, RankState, Recorder, View, WaitFor, WaitState};
 use super::lines_for;
+use super::memory::Line;
+use super::{
+    About, CallState, End, Identity, Memory, Progress, RankState, Recorder, View, WaitFor, WaitState,
+};
 use crate::{Collective, DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 
@@ -60,7 +62,8 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
         let words = recorder.lines().iter().flat_map(|line| &line.0);
         (name.into(), words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect())
     };
-    let about = || About::collective((Collective::AllReduce, 0), (7, DataType::F64, ReduceOp::Max), "ring", 56, 9);
+    let about =
+        || About::collective((Collective::AllReduce, 0), (7, DataType::F64, ReduceOp::Max), "ring", 56, 9);
     vec![
         seed("empty", &|_| {}),
         seed("busy", &|recorder| {

@@ -41,9 +41,9 @@ pub fn replay(targets: &[Target], corpora: &str) {
         let kept = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
         let mut inputs: Vec<_> = kept.map(|entry| entry.expect("an entry of the corpus").path()).collect();
         inputs.sort();
-        let kept = inputs.into_iter().map(|path| {
-            (path.display().to_string(), std::fs::read(&path).expect("an input of the corpus"))
-        });
+        let kept = inputs
+            .into_iter()
+            .map(|path| (path.display().to_string(), std::fs::read(&path).expect("an input of the corpus")));
         for (input, bytes) in kept.chain(seeds()) {
             let passed = std::panic::catch_unwind(|| run(&bytes));
             assert!(passed.is_ok(), "{name} fails with the input {input}");

@@ -78,7 +78,8 @@ fn bytes(count: usize, element: impl Fn(usize) -> i32) -> Vec<u8> {
 fn expected(spec: &Spec, rank: Rank, count: usize) -> Vec<u8> {
     let Spec { collective, ranks, root, .. } = *spec;
     let copy = |from: Rank, block: u32| bytes(count, |i| value(from, block, i));
-    let sum = |block: u32| bytes(count, |i| (0..ranks).fold(0, |s, from| s.wrapping_add(value(from, block, i))));
+    let sum =
+        |block: u32| bytes(count, |i| (0..ranks).fold(0, |s, from| s.wrapping_add(value(from, block, i))));
     let of_all = |block: u32| (0..ranks).flat_map(|from| copy(from, block)).collect();
     match collective {
         _ if collective.output_blocks(ranks, rank, root) == 0 => Vec::new(),

@@ -58,7 +58,8 @@ fn environment(data: &[u8]) -> Vec<(String, String)> {
 pub fn config(data: &[u8]) {
     let variables = environment(data);
     let examined = Config::examine(variables.clone());
-    let wrong: Vec<_> = examined.settings.iter().filter_map(|s| s.error.as_ref().map(|e| (s.name, e))).collect();
+    let wrong: Vec<_> =
+        examined.settings.iter().filter_map(|s| s.error.as_ref().map(|e| (s.name, e))).collect();
     for (name, error) in &wrong {
         assert!(error.contains(name) && error.contains("set it to"), "{error}");
         assert!(!error.contains('\n'), "{error:?}");
@@ -75,8 +76,12 @@ pub fn config(data: &[u8]) {
     };
     assert_eq!(config, examined.config);
     let hidden = |name: &str| ["RDMACCL_ID", "RDMACCL_SECRET"].contains(&name);
-    let set = config.explain().into_iter().filter(|(name, _, origin)| *origin == Origin::Environment && !hidden(name));
-    let again = Config::from_vars(set.map(|(name, value, _)| (name.to_string(), value))).expect("right values");
+    let set = config
+        .explain()
+        .into_iter()
+        .filter(|(name, _, origin)| *origin == Origin::Environment && !hidden(name));
+    let again =
+        Config::from_vars(set.map(|(name, value, _)| (name.to_string(), value))).expect("right values");
     for ((name, value, _), (_, same, _)) in config.explain().iter().zip(again.explain()) {
         assert!(*value == same || hidden(name), "{name}: {value} became {same}");
     }
@@ -95,7 +100,9 @@ pub fn launch(data: &[u8]) {
     // Any other meeting point is looked up in the network's directory.
     match &launch.meeting {
         Meeting::Id(_) => drop(launch.unique_id()),
-        Meeting::Rendezvous { host, .. } if host == "127.0.0.1" => drop(launch.unique_id().expect("an address")),
+        Meeting::Rendezvous { host, .. } if host == "127.0.0.1" => {
+            drop(launch.unique_id().expect("an address"))
+        }
         Meeting::Rendezvous { host, .. } => assert!(!host.is_empty()),
     }
 }
@@ -152,6 +159,12 @@ pub(super) fn launch_seeds() -> Vec<(String, Vec<u8>)> {
         ("SLURM_STEP_ID", "0"),
         ("SLURM_STEP_NODELIST", "n[03-4],m"),
     ];
-    let all = [("own", &own[..]), ("torchrun", &torchrun), ("open-mpi", &open_mpi), ("pmi", &pmi), ("slurm", &slurm)];
+    let all = [
+        ("own", &own[..]),
+        ("torchrun", &torchrun),
+        ("open-mpi", &open_mpi),
+        ("pmi", &pmi),
+        ("slurm", &slurm),
+    ];
     all.map(|(name, variables)| (name.to_string(), lines(variables))).to_vec()
 }
