@@ -25,5 +25,5 @@ pub use format::{RING_LENGTHS, lines_for};
 pub use memory::{Line, Memory};
 pub use recorder::{Entry, Identity, Recorder};
 pub use state::{CallState, Progress, RankState, WaitFor, WaitState};
-pub use verdict::{Blame, Verdict};
+pub use verdict::{Blame, Reason, Verdict, judge, judge_at};
 pub use view::{Recorded, Status, View};
