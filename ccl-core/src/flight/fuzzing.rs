@@ -1,12 +1,13 @@
 //! What ranks say of themselves: the states that an inquest collects, and the memory of another process.
 
 use super::about::vocabulary;
-use super::lines_for;
 use super::memory::Line;
-use super::{
-    About, CallState, End, Identity, Memory, Progress, RankState, Recorder, View, WaitFor, WaitState,
-};
+use super::{About, CallState, End, Identity, Memory, Progress, RankState, Reason, Recorder, Verdict, View};
+use super::{WaitFor, WaitState, judge, lines_for};
+use crate::fuzzing::Script;
+use crate::plan::Rank;
 use crate::{Collective, DataType, ReduceOp};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// A state is read or refused, can be shown, and comes back the same from what is written of it.
@@ -147,12 +148,11 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
                 let entry = recorder.begin(&about(), sequence, Some(1));
                 recorder.end(entry, Some(2));
             }
-            let entry = recorder.begin(&about(), 6, Some(3));
+            assert!(recorder.is_stamped(recorder.begin(&about(), 6, Some(3))));
             recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
-            recorder.fail(entry, 5);
             let entry = recorder.begin(&About::transfer(End::Send, 5, 10, DataType::F32, 1), 0, None);
             assert!(!recorder.is_stamped(entry));
-            recorder.broken("the communicator was aborted");
+            recorder.broken("the communicator was aborted", 6);
         }),
     ]
 }
