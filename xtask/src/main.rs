@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
 //! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
-//! is a failure. What a check needs (valgrind, strace, cmake) is installed where that is allowed.
+//! is a failure. What a check needs (valgrind, strace, cmake, cargo-fuzz) is installed where that is allowed.
 //!
 //! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
@@ -15,6 +15,7 @@ mod arrows;
 mod cargo;
 mod counts;
 mod functions;
+mod fuzz;
 mod generate;
 mod install;
 mod licences;
@@ -86,6 +87,12 @@ enum Check {
     Loom,
     /// The shared-memory transport, all collectives over it, and many threads at the C ABI under ThreadSanitizer
     Tsan,
+    /// What comes from outside, under libFuzzer
+    Fuzz {
+        /// Inputs for each target
+        #[arg(long, default_value_t = fuzz::RUNS)]
+        runs: u64,
+    },
     /// The installed C library: its symbols, headers and examples, by pkg-config and CMake, under memcheck
     Abi,
     /// The perf programs between processes and threads, every type and operator
@@ -96,7 +103,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 14] = [
+const ALL: [Check; 15] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -107,6 +114,7 @@ const ALL: [Check; 14] = [
     Check::Proofs,
     Check::Loom,
     Check::Tsan,
+    Check::Fuzz { runs: fuzz::RUNS },
     Check::Abi,
     Check::Perf,
     Check::Counts,
@@ -126,6 +134,7 @@ impl Check {
             Check::Proofs => cargo::proofs(),
             Check::Loom => cargo::loom(),
             Check::Tsan => cargo::tsan(),
+            Check::Fuzz { runs } => fuzz::check(runs),
             Check::Abi => abi::check(),
             Check::Perf => perf::check(),
             Check::Counts => counts::check(),
