@@ -1,6 +1,7 @@
 //! `cclComm_t`.
 
-use crate::handles::{Slot, Table};
+use crate::handles::{SLOTS, Slot, Table};
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
 use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
@@ -54,6 +55,9 @@ pub(crate) struct Face {
     /// What `cclRedOpCreatePreMulSum` made, by number.
     pub(crate) operators: Monitor<Vec<Option<ReduceOp>>>,
 }
+
+/// Communicators that may live at once in a process.
+pub(crate) const MOST: usize = SLOTS;
 
 pub(crate) static COMMS: Table<Comm> = Table::new(0xc1, "communicator", "cclCommInitRank");
 
@@ -251,15 +255,4 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
 pub unsafe extern "C" fn cclCommDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
     // SAFETY: the function's contract.
     guard(|| joined(comm).and_then(|_| unsafe { store(device, -1, "device") }))
-}
-
-/// # Safety
-/// `at` is NULL or writable.
-pub(crate) unsafe fn store<T>(at: *mut T, value: T, name: &str) -> Result<()> {
-    if at.is_null() {
-        return Err(Error::invalid(format!("{name} is NULL"), "give the address of a variable"));
-    }
-    // SAFETY: not NULL, and writable by the caller's promise.
-    unsafe { at.write(value) };
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! The end of communicators: in order, or by an abort.
 
-use crate::comm::{COMMS, Comm, Content, cclComm_t, face, last_turn, store, turn};
+use crate::comm::{COMMS, Comm, Content, cclComm_t, face, last_turn, turn};
 use crate::handles::Slot;
+use crate::pointers::store;
 use crate::result::{cclResult_t, code_of, guard};
 use ccl::{Entered, Error, Result, spawn_quiet};
 use std::sync::atomic::Ordering;

@@ -1,8 +1,9 @@
 //! Making communicators.
 
-use crate::comm::{self, Face, cclComm_t, store};
+use crate::comm::{self, Face, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
 use crate::group;
+use crate::pointers::{self, store};
 use crate::result::{cclResult_t, guard_code};
 use crate::unique_id::cclUniqueId;
 use ccl::config::Origin;
@@ -112,8 +113,13 @@ pub unsafe extern "C" fn cclCommInitAll(
         let Some(size) = u32::try_from(ndev).ok().filter(|size| *size > 0) else {
             return Err(Error::invalid(format!("ndev = {ndev}"), "make at least one rank"));
         };
-        if comms.is_null() {
-            return Err(Error::invalid("comms is NULL", "give an array of ndev cclComm_t"));
+        if size as usize > comm::MOST {
+            let remedy = format!("a process has at most {} communicators", comm::MOST);
+            return Err(Error::invalid(format!("ndev = {ndev}"), remedy));
+        }
+        pointers::check(comms, "comms", "give an array of ndev cclComm_t")?;
+        if !devlist.is_null() {
+            pointers::check(devlist, "devlist", "give an array of ndev numbers, or NULL")?;
         }
         for place in 0..size as usize {
             // SAFETY: the function's contract.

@@ -35,6 +35,7 @@ mod init;
 mod launch;
 mod meeting;
 mod memory;
+mod pointers;
 mod properties;
 mod red_op;
 mod result;

@@ -1,8 +1,9 @@
 //! `cclCommSplit`.
 
-use crate::comm::{self, cclComm_t, store};
+use crate::comm::{self, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
 use crate::group;
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard_call};
 use ccl::Error;
 use std::ffi::c_int;
