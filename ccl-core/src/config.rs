@@ -25,6 +25,8 @@ pub struct Config {
     pub timeout: Duration,
     /// `RDMACCL_INIT_TIMEOUT`: how long initialisation may wait for all ranks.
     pub init_timeout: Duration,
+    /// `RDMACCL_FREEZE_TIMEOUT`: silence after which a rank counts as lost; `None`: never.
+    pub freeze_timeout: Option<Duration>,
     /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap; `None`: every real one, then loopback.
     pub socket_ifname: Option<InterfaceFilter>,
     /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap.
@@ -128,6 +130,9 @@ variables! {
         timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
     "RDMACCL_INIT_TIMEOUT" = "60", "Seconds that initialisation may wait for all ranks.",
         "seconds above 0, like 30 or 0.5", init_timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
+    "RDMACCL_FREEZE_TIMEOUT" = "60", "Seconds without a sign of life after which a rank counts as lost.",
+        "seconds above 0, like 30 or 0.5, or never", freeze_timeout: |v| if v == "never" { Some(None) } else { duration(v).map(Some) },
+        |d: &Option<Duration>| d.map_or("never".to_string(), |d| d.as_secs_f64().to_string());
     "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap: prefixes; `=` exact names; `^` all but these.",
         "names like eth,ib or =eth0,eth1 or ^docker,lo", socket_ifname: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap.", "4, 6 or any",
@@ -238,6 +243,7 @@ impl Default for Config {
             debug: "warn".to_string(),
             timeout: Duration::from_secs(300),
             init_timeout: Duration::from_secs(60),
+            freeze_timeout: Some(Duration::from_secs(60)),
             socket_ifname: None,
             socket_family: Family::Any,
             port_range: None,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Silence after which a peer's host is asked whether it is there.
@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub(super) closed: Option<String>,
     /// Whether the other end turned this one away for good.
     pub(super) refused: bool,
+    /// Whether nobody listens where it was to go.
+    pub(super) nobody: bool,
 }
 
 impl Connection {
@@ -47,7 +49,7 @@ impl Connection {
             .map_err(|e| Error::system("socket", e, "check `ulimit -n`"))?;
         let closed = match net::connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => None,
-            Err(e) => Some(e.to_string()),
+            Err(e) => Some(e),
         };
         Connection::new(TcpStream::from(socket), Session::dial(key, purpose)?, true, closed)
     }
@@ -61,13 +63,15 @@ impl Connection {
         stream: TcpStream,
         session: Session,
         connecting: bool,
-        closed: Option<String>,
+        closed: Option<Errno>,
     ) -> Result<Connection> {
+        let nobody = closed == Some(Errno::CONNREFUSED);
+        let closed = closed.map(|e| e.to_string());
         let set_up = |e: std::io::Error| Error::system("setting up a connection", e, "check the network");
         stream.set_nonblocking(true).map_err(set_up)?;
         stream.set_nodelay(true).map_err(set_up)?;
         watch_peer(&stream).map_err(|e| set_up(e.into()))?;
-        Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false })
+        Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false, nobody })
     }
 
     /// Whether both ends have proved that they belong together.
@@ -146,7 +150,10 @@ impl Connection {
                 Err(e) if e.kind() == Io::WouldBlock => return,
                 Err(e) if e.kind() == Io::NotConnected && self.connecting => return,
                 Err(e) if e.kind() == Io::Interrupted => {}
-                Err(e) => self.closed = Some(e.to_string()),
+                Err(e) => {
+                    self.nobody = e.kind() == Io::ConnectionRefused;
+                    self.closed = Some(e.to_string());
+                }
             }
         }
     }
@@ -161,7 +168,10 @@ impl Connection {
                 Err(e) if e.kind() == Io::WouldBlock => return,
                 Err(e) if e.kind() == Io::NotConnected && self.connecting => return,
                 Err(e) if e.kind() == Io::Interrupted => {}
-                Err(e) => self.closed = Some(e.to_string()),
+                Err(e) => {
+                    self.nobody = e.kind() == Io::ConnectionRefused;
+                    self.closed = Some(e.to_string());
+                }
             }
         }
     }
@@ -187,14 +197,16 @@ fn watch_peer(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_user_timeout(stream, (IDLE + INTERVAL * PROBES).as_millis() as u32)
 }
 
-/// Sleeps until one of these may have something to do, or until the deadline.
+/// Sleeps until one of these may have something to do, or the bell was rung, or until the deadline.
 pub(super) fn wait<'a>(
     listeners: &'a [TcpListener],
+    bell: Option<&'a OwnedFd>,
     connections: impl Iterator<Item = &'a mut Connection>,
     until: Instant,
 ) -> Result<()> {
     let mut fds: Vec<PollFd<'_>> = Vec::new();
     fds.extend(listeners.iter().map(|l| PollFd::from_borrowed_fd(l.as_fd(), PollFlags::IN)));
+    fds.extend(bell.map(|bell| PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)));
     for connection in connections.filter(|c| c.closed.is_none()) {
         let interest = connection.interest();
         let connection: &'a Connection = connection;

@@ -368,8 +368,8 @@ mod tests {
         a.say(Message::Caller { rank: 3 });
         assert_eq!(carry(&mut a, &mut b), Ok(vec![]));
         carry(&mut b, &mut a).unwrap();
-        a.say(Message::Goodbye);
-        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Caller { rank: 3 }, Message::Goodbye]));
+        a.say(Message::Blob(vec![7]));
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Caller { rank: 3 }, Message::Blob(vec![7])]));
     }
 
     #[test]
@@ -382,15 +382,15 @@ mod tests {
     #[test]
     fn replayed_reflected_and_changed_frames_are_refused() {
         let (mut a, mut b) = opened();
-        a.say(Message::Goodbye);
+        a.say(Message::Blob(vec![7]));
         let frame = a.outgoing().clone();
         for bit in 32..frame.len() * 8 {
             let (mut a, mut b) = opened();
-            a.say(Message::Goodbye);
+            a.say(Message::Blob(vec![7]));
             a.outgoing()[bit / 8] ^= 1 << (bit % 8);
             assert!(carry(&mut a, &mut b).is_err(), "bit {bit}");
         }
-        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Goodbye]));
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Blob(vec![7])]));
         b.feed(&frame);
         assert_eq!(b.hear(), Err(Broken::Forged("wrong MAC")));
         a.feed(&frame);

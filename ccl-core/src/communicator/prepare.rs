@@ -71,7 +71,7 @@ impl Communicator {
         let reducer = self.reducer(call)?;
         let algorithm = choice.algorithm.name();
         let schedule = self.schedule(call, choice.algorithm)?;
-        let fingerprint = fingerprint::of_call(call, algorithm, choice.tile_bytes);
+        let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
     }
@@ -110,7 +110,8 @@ impl Communicator {
         let reducer = self.reducer(call)?;
         let schedule = self.schedule(&even, choice.algorithm)?;
         let call = Call { count: 0, ..*call };
-        let fingerprint = fingerprint::of_call(&call, choice.algorithm.name(), choice.tile_bytes);
+        let fingerprint =
+            fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         Ok(Prepared { schedule, layout, reducer, fingerprint })
     }

@@ -37,10 +37,10 @@ pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
     match drive(&mut runs) {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
+            let error = runs[failed].communicator.breaks(error);
             let cause = format!("a call of the same group failed: {error}");
-            for (index, run) in runs.iter_mut().enumerate() {
-                let why = if index == failed { error.to_string() } else { cause.clone() };
-                run.communicator.break_with(why);
+            for (_, run) in runs.iter_mut().enumerate().filter(|(index, _)| *index != failed) {
+                run.communicator.break_with(cause.clone());
             }
             Err(error)
         }
@@ -141,7 +141,7 @@ impl Run<'_, '_> {
     /// Steps whatever can move. Queues that are empty are dropped.
     fn step(&mut self) -> Result<Progress> {
         let communicator = &mut *self.communicator;
-        if communicator.abort.is_aborted() {
+        if communicator.health.is_aborted() {
             return Err(ErrorKind::Aborted.into());
         }
         let mut moved = false;

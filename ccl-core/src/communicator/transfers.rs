@@ -106,7 +106,7 @@ impl Communicator {
         let end = self.transfers.ends.get(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
         })?;
-        let fingerprint = fingerprint::of_transfer(what.dtype, what.count);
+        let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
         Ok(Prepared { schedule: end.schedule, layout, reducer, fingerprint })
     }
 

@@ -1,0 +1,290 @@
+//! The control thread: gives a [control node](crate::control::Node) its connections and the clock.
+
+use super::dial::Dialer;
+use super::health::{Health, end_error, hush};
+use super::key::Key;
+use super::lobby::Lobby;
+use super::net::{Connection, wait};
+use super::session::Purpose;
+use super::wire::Message;
+use crate::control::{Action, Command, End, EndKind, Entry, Event, LinkId, Node, Settings};
+use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{RankState, Reason, judge_at};
+use crate::plan::Rank;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long last words may take to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How long an inquest waits for answers.
+const INQUEST: Duration = Duration::from_secs(1);
+
+/// What the thread works with.
+pub(super) struct Driver {
+    node: Node,
+    start: Instant,
+    rank: Rank,
+    ranks: u32,
+    session: Key,
+    health: Arc<Health>,
+    lobby: Lobby,
+    links: BTreeMap<LinkId, Connection>,
+    next: LinkId,
+    dialers: BTreeMap<Rank, Dialer>,
+    /// Connections whose last words are on their way.
+    leaving: Vec<Connection>,
+    /// When this rank's state was last written down for its neighbours.
+    stated: Option<Instant>,
+    /// Since when this rank wants to leave.
+    leaves: Option<Instant>,
+}
+
+impl Driver {
+    /// For a rank that is connected to its neighbours in the tree.
+    pub(super) fn new(
+        rank: Rank,
+        ranks: u32,
+        session: Key,
+        lobby: Lobby,
+        neighbours: Vec<(Rank, Connection)>,
+        health: Arc<Health>,
+        freeze: Option<Duration>,
+    ) -> Driver {
+        let settings = Settings { rank, ranks, freeze, inquest: INQUEST };
+        let mut driver = Driver {
+            node: Node::new(settings, Duration::ZERO),
+            start: Instant::now(),
+            rank,
+            ranks,
+            session,
+            health,
+            lobby,
+            links: BTreeMap::new(),
+            next: 0,
+            dialers: BTreeMap::new(),
+            leaving: Vec::new(),
+            stated: None,
+            leaves: None,
+        };
+        for (peer, connection) in neighbours {
+            driver.join(peer, connection);
+        }
+        driver
+    }
+
+    /// Runs until this rank has left. Never returns early but by an error, which the rank's calls then end with.
+    pub(super) fn run(mut self) {
+        let health = Arc::clone(&self.health);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serve()));
+        let error = match ended {
+            Ok(Ok(())) => ErrorKind::Broken("it was closed".into()).into(),
+            Ok(Err(error)) => {
+                tracing::error!(rank = self.rank, %error, "the control thread failed");
+                error
+            }
+            Err(_) => ErrorKind::Panicked("the control thread".into()).into(),
+        };
+        health.raise(error);
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            self.listen();
+            let commands = std::mem::take(&mut self.health.state.lock().commands);
+            for mut command in commands {
+                match &mut command {
+                    Command::Leave => self.leaves = Some(Instant::now()),
+                    // The caller knows no other clock than its own.
+                    Command::Gather { deadline, .. } => *deadline += self.now(),
+                    _ => {}
+                }
+                self.handle(Event::Command(command));
+            }
+            self.dial();
+            if self.node.wake().is_some_and(|wake| wake <= self.now()) {
+                self.state();
+                self.handle(Event::Tick);
+            }
+            self.leaving.retain_mut(|connection| {
+                connection.hear();
+                !connection.is_flushed()
+            });
+            if let Some(since) = self.leaves
+                && (self.leaving.is_empty() || since.elapsed() > FAREWELL)
+            {
+                return Ok(());
+            }
+            self.sleep()?;
+        }
+    }
+
+    /// Takes in whoever has called and whatever was said, without waiting.
+    fn listen(&mut self) {
+        for (connection, message) in self.lobby.greet(Instant::now()) {
+            let Message::Caller { rank: peer } = message else { continue };
+            match connection.session.purpose() {
+                Some(Purpose::Tree) if peer < self.ranks && peer != self.rank => self.join(peer, connection),
+                Some(Purpose::Swap) if peer < self.rank => {
+                    self.health.receive_caller(peer, connection);
+                }
+                _ => {}
+            }
+        }
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in links {
+            // What is heard may close this link or any other.
+            while let Some(message) = self.links.get_mut(&link).and_then(Connection::hear) {
+                if let Message::Control(message) = message {
+                    self.handle(Event::Heard { link, message });
+                }
+            }
+            if let Some(cause) = self.links.get(&link).and_then(|link| link.closed.clone()) {
+                self.links.remove(&link);
+                self.handle(Event::Down { link, cause, state: Vec::new() });
+            }
+        }
+    }
+
+    /// Goes on with the connections that this rank makes.
+    fn dial(&mut self) {
+        let peers: Vec<Rank> = self.dialers.keys().copied().collect();
+        for peer in peers {
+            let Some(dialer) = self.dialers.get_mut(&peer) else { continue };
+            let (up, given_up) = match dialer.connect() {
+                Ok(up) => (up, dialer.has_failed()),
+                Err(error) => (false, Some((error.to_string(), false))),
+            };
+            if up {
+                if let Some(dialer) = self.dialers.remove(&peer) {
+                    self.join(peer, dialer.connection);
+                }
+            } else if let Some((cause, refused)) = given_up {
+                self.dialers.remove(&peer);
+                self.handle(Event::Unreached { peer, cause, refused });
+            }
+        }
+    }
+
+    fn join(&mut self, peer: Rank, connection: Connection) {
+        let link = self.next;
+        self.next += 1;
+        self.links.insert(link, connection);
+        self.handle(Event::Up { link, peer });
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.now();
+        self.node.handle(now, event);
+        loop {
+            let actions: Vec<Action> = self.node.actions().collect();
+            if actions.is_empty() {
+                return;
+            }
+            actions.into_iter().for_each(|action| self.act(action));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Dial(peer) => self.call(peer),
+            Action::Send { link, message } => {
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.say(Message::Control(message));
+                }
+            }
+            Action::Close(link) => {
+                if let Some(link) = self.links.remove(&link) {
+                    self.leaving.push(link);
+                }
+            }
+            Action::Gathered(result) => self.health.tell(|state| state.gathered = Some(result)),
+            Action::Agreed(agreement) => self.health.tell(|state| state.agreed = Some(agreement)),
+            Action::Lost(loss) => {
+                tracing::warn!(rank = loss.rank, cause = loss.cause, "a rank is lost");
+                let error = self.health.loss_error(&loss);
+                self.health.lose(loss, error);
+            }
+            Action::Left(rank) => self.health.tell(|state| {
+                state.left.insert(rank);
+            }),
+            Action::Ended(end) => {
+                tracing::debug!(by = end.by, kind = ?end.kind, "the communicator has ended");
+                self.health.raise(end_error(&end));
+            }
+            Action::Excluded { cause } => self.health.raise(ErrorKind::Excluded { cause }.into()),
+            Action::Report { inquest } => {
+                let state = self.health.observed();
+                self.node.handle(self.now(), Event::Command(Command::Report { inquest, state }));
+            }
+            Action::Judge { by, reason, states } => {
+                let text = self.judge(&reason, &states);
+                let end = End { by, kind: EndKind::Verdict, text };
+                self.node.handle(self.now(), Event::Command(Command::End(end)));
+            }
+        }
+    }
+
+    /// The verdict in JSON, from the answers of those who gave one.
+    fn judge(&self, reason: &[u8], states: &[Entry]) -> String {
+        let reason = Reason::from_bytes(reason).unwrap_or(Reason::Asked);
+        let mut all: BTreeMap<Rank, Option<RankState>> = (0..self.ranks).map(|rank| (rank, None)).collect();
+        let answers = states.iter().map(|(rank, bytes)| (*rank, RankState::from_bytes(bytes)));
+        all.extend(answers.filter(|(rank, _)| *rank < self.ranks));
+        let states: Vec<_> = all.into_iter().collect();
+        let place = |rank: Rank| {
+            let member = self.health.members().get(rank as usize)?;
+            Some(format!("process {} on {}", member.pid, member.host))
+        };
+        serde_json::to_string(&judge_at(self.ranks, &reason, &states, &place)).unwrap_or_default()
+    }
+
+    /// Begins to connect to a peer.
+    fn call(&mut self, peer: Rank) {
+        let words = vec![Message::Caller { rank: self.rank }];
+        let member = self.health.members().get(peer as usize);
+        let dialer = match member {
+            Some(member) => Dialer::new(member.addresses.clone(), self.session, Purpose::Tree, words),
+            None => Err(Error::unsupported("its address is not known yet", "try later")),
+        };
+        match dialer {
+            Ok(dialer) => drop(self.dialers.insert(peer, dialer)),
+            Err(error) => {
+                let event = Event::Unreached { peer, cause: error.to_string(), refused: false };
+                self.node.handle(self.now(), event);
+            }
+        }
+    }
+
+    /// Writes down what this rank does, for its next signs of life.
+    fn state(&mut self) {
+        const OFTEN: Duration = Duration::from_millis(500);
+        if self.stated.is_none_or(|stated| stated.elapsed() > OFTEN) {
+            self.stated = Some(Instant::now());
+            self.handle(Event::Command(Command::State(self.health.observed())));
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) -> Result<()> {
+        let bell = self.health.thread_bell();
+        let (sockets, strangers, lobby_wake) = self.lobby.watch();
+        let wakes = self.dialers.values().map(Dialer::wake).chain(lobby_wake);
+        let wakes = wakes.chain(self.node.wake().map(|wake| self.start + wake));
+        let wakes = wakes.chain(self.leaves.map(|since| since + FAREWELL));
+        let until = wakes.min().unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
+        let links = self.links.values_mut();
+        let dialled = self.dialers.values_mut().map(|dialer| &mut dialer.connection);
+        let all = strangers.iter_mut().chain(links).chain(dialled).chain(&mut self.leaving);
+        wait(sockets, bell, all, until)?;
+        if let Some(bell) = bell {
+            hush(bell);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
