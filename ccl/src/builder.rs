@@ -4,6 +4,7 @@ use crate::{AbortHandle, Communicator, spawn_quiet};
 use ccl_core::bootstrap::{Joining, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
+use ccl_core::flight::{Memory, lines_for};
 use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
@@ -89,13 +90,14 @@ impl Builder {
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         let size = self.size.unwrap_or(1);
+        let memory = Memory::heap(lines_for(config.flight_calls));
         let mut core = match (size, self.rank, &self.id) {
-            (1, None | Some(0), _) => Core::alone(config, &abort)?,
+            (1, None | Some(0), _) => Core::alone(config, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
                 return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
             }
-            (_, Some(rank), Some(id)) => join(id, rank, size, config, &abort)?,
+            (_, Some(rank), Some(id)) => join((id, rank, size), config, &abort, memory)?,
         };
         if let Some(name) = &self.algorithm {
             core.set_algorithm(Some(name))?;
@@ -104,7 +106,12 @@ impl Builder {
     }
 }
 
-fn join(id: &UniqueId, rank: Rank, ranks: u32, config: Config, abort: &AbortHandle) -> Result<Core> {
+fn join(
+    (id, rank, ranks): (&UniqueId, Rank, u32),
+    config: Config,
+    abort: &AbortHandle,
+    memory: Memory,
+) -> Result<Core> {
     let deadline = Instant::now() + config.init_timeout;
     let health = Arc::clone(abort.health());
     let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| spawn_quiet(name, body);
@@ -120,5 +127,5 @@ fn join(id: &UniqueId, rank: Rank, ranks: u32, config: Config, abort: &AbortHand
         },
     )?;
     let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
-    Core::new(bootstrap, transports, config)
+    Core::new(bootstrap, transports, config, memory)
 }

@@ -12,10 +12,12 @@
 //! outcome.culprit()           // who is to blame for those that are blocked
 //! ```
 
+mod control;
 mod network;
 mod outcome;
 mod random;
 
+pub use control::{ControlCluster, ControlSettings, Deed, Life, Traffic};
 pub use outcome::{Outcome, RankOutcome, State, Waiting};
 pub use random::Random;
 

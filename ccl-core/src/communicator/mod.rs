@@ -16,17 +16,19 @@ mod operation;
 mod patience;
 mod plans;
 mod prepare;
+mod record;
 mod routes;
 mod together;
 mod transfers;
 
 use crate::bootstrap::{Bootstrap, Health};
+use crate::clock::monotonic_ns;
 use crate::config::Config;
 use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::Reason;
+use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -83,15 +85,17 @@ pub struct Communicator {
     algorithm: Option<&'static str>,
     /// Calls made so far.
     sequence: u64,
+    recorder: Arc<Recorder>,
     broken: Option<String>,
 }
 
 impl Communicator {
-    /// A communicator of one rank: every collective is a copy. It can be aborted by this handle.
-    pub fn alone(config: Config, abort: &AbortHandle) -> Result<Communicator> {
+    /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
+    /// `memory`.
+    pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
         let introduction = Introduction { transports: Vec::new(), settings: String::new() };
         let routes = Routes::new(0, Vec::new(), vec![introduction]);
-        Communicator::over(0, 1, None, Arc::clone(abort.health()), routes, config)
+        Communicator::over(0, 1, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
     /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
@@ -99,12 +103,13 @@ impl Communicator {
         mut bootstrap: Bootstrap,
         transports: Vec<Box<dyn Transport>>,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
         let introductions = Introduction::of(&config, &transports).exchange(&mut bootstrap)?;
         let routes = Routes::new(rank, transports, introductions);
         let health = Arc::clone(bootstrap.health());
-        Communicator::over(rank, ranks, Some(bootstrap), health, routes, config)
+        Communicator::over(rank, ranks, Some(bootstrap), health, routes, config, memory)
     }
 
     fn over(
@@ -114,6 +119,7 @@ impl Communicator {
         health: Arc<Health>,
         routes: Routes,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         let local = routes.on_this_host();
@@ -121,10 +127,20 @@ impl Communicator {
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
         tracing::info!(rank, ranks, local, cores, "communicator ready");
+        // A communicator of one rank meets nobody who would have to know its name.
+        let identity = bootstrap.as_ref().map_or_else(monotonic_ns, Bootstrap::identity);
+        let host = bootstrap.as_ref().and_then(|b| b.peers().into_iter().nth(rank as usize)).map(|p| p.host);
+        let host = host.unwrap_or_else(|| "localhost".to_string());
+        let who = Identity { communicator: identity, rank, ranks, host, pid: std::process::id() };
+        let recorder = Arc::new(Recorder::new(memory, &who, config.flight_calls));
+        let observed = Arc::downgrade(&recorder);
+        health.observe(Box::new(move || {
+            observed.upgrade().map(|recorder| recorder.state(monotonic_ns())).unwrap_or_default()
+        }));
         Ok(Communicator {
             rank,
             ranks,
-            identity: bootstrap.as_ref().map_or(0, Bootstrap::identity),
+            identity,
             bootstrap,
             health,
             routes,
@@ -136,6 +152,7 @@ impl Communicator {
             transfers: Transfers::default(),
             algorithm: None,
             sequence: 0,
+            recorder,
             broken: None,
             config,
         })
@@ -261,7 +278,9 @@ impl Communicator {
         prepared.layout.check(&buffers)?;
         let schedule = prepared.schedule;
         self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
-        self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
+        let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
+        self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
+        record::end(&self.recorder, entry);
         self.sequence += 1;
         Ok(())
     }
@@ -300,17 +319,25 @@ impl Communicator {
 
     /// Steps the started schedule until it is done.
     #[inline]
-    fn finish(&mut self, schedule: usize, buffers: &Buffers<'_>) -> Result<()> {
+    fn finish(&mut self, schedule: usize, entry: Entry, buffers: &Buffers<'_>) -> Result<()> {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
                 Progress::Done => return Ok(()),
                 Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
-                Progress::Moved => patience.reset(),
+                Progress::Moved => {
+                    if patience.reset() {
+                        self.recorder.moved();
+                    }
+                }
                 Progress::Blocked => match patience.next() {
                     Wait::Spin => {}
-                    Wait::Yield => std::thread::yield_now(),
+                    Wait::Yield => {
+                        record::waits(&self.recorder, entry);
+                        std::thread::yield_now();
+                    }
                     Wait::Park(limit) => {
+                        self.record_waits(&[schedule], patience.waited());
                         self.watch(&[schedule], patience.waited())?;
                         self.routes.park(limit)?;
                     }
@@ -392,6 +419,7 @@ impl Communicator {
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.recorder.broken(&cause, monotonic_ns());
         self.routes.withdraw();
         if let Some(bootstrap) = &self.bootstrap
             && self.health.is_well()

@@ -64,6 +64,12 @@ impl About {
         self.bytes
     }
 
+    /// What the ranks must have in common, without the call's number.
+    #[inline]
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     #[inline]
     pub(super) fn is_transfer(&self) -> bool {
         self.what as u8 >= SEND

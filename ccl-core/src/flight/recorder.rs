@@ -107,22 +107,11 @@ impl Recorder {
     /// A call has ended right.
     #[inline(always)]
     pub fn end(&self, entry: Entry, now_ns: Option<u64>) {
-        self.close(entry, now_ns, DONE);
-    }
-
-    /// A call has ended with an error.
-    #[cold]
-    pub fn fail(&self, entry: Entry, now_ns: u64) {
-        self.close(entry, Some(now_ns), FAILED);
-    }
-
-    #[inline(always)]
-    fn close(&self, entry: Entry, now_ns: Option<u64>, state: u64) {
         let Some(line) = self.running(entry) else { return };
         if let Some(now) = now_ns {
             line.put(ENDED, now);
         }
-        line.publish(entry.ticket | state);
+        line.publish(entry.ticket | DONE);
     }
 
     /// The call's line, unless so many calls began since that it was taken for another one.
@@ -172,9 +161,16 @@ impl Recorder {
         head.publish(version + 1);
     }
 
-    /// No more calls are taken, for this reason. The first reason stays.
+    /// No more calls are taken, for this reason, and those that run have failed. The first reason stays.
     #[cold]
-    pub fn broken(&self, cause: &str) {
+    pub fn broken(&self, cause: &str, now_ns: u64) {
+        for line in &self.lines()[RINGS..lines_for(self.calls)] {
+            let word = line.get(0);
+            if word & STATE == RUNNING {
+                line.put(ENDED, now_ns);
+                line.publish(word | FAILED);
+            }
+        }
         let lines = &self.lines()[BROKEN..BROKEN + BROKEN_LINES];
         if lines[0].get(0) == 0 {
             let len = put_text(&words(lines)[1..], cause);

@@ -45,7 +45,8 @@ fn calls_are_seen_running_then_last_with_the_stamps_they_were_given() {
     let third = record.begin(&about(3), 2, None);
     record.stamp(third, 3000);
     record.stamp(third, 4000);
-    record.fail(third, 5000);
+    record.broken("a test", 5000);
+    record.end(third, Some(6000));
     let calls = record.calls();
     assert_eq!(
         calls.iter().map(|c| c.status).collect::<Vec<_>>(),
@@ -124,8 +125,8 @@ fn the_first_reason_stays_and_is_cut_where_a_letter_ends() {
     let record = recorder(4);
     assert_eq!(record.state(0).broken, None);
     let long = "é".repeat(200);
-    record.broken(&long);
-    record.broken("later");
+    record.broken(&long, 1);
+    record.broken("later", 2);
     let kept = record.state(0).broken.expect("broken");
     assert!(long.starts_with(&kept) && kept.len() == 248, "{}", kept.len());
 }
@@ -133,6 +134,7 @@ fn the_first_reason_stays_and_is_cut_where_a_letter_ends() {
 #[test]
 fn a_state_is_small_enough_for_a_message_and_comes_back() {
     let record = recorder(256);
+    record.broken(&"\"".repeat(1000), 1);
     for sequence in 0..300 {
         let sends = About::transfer(End::Send, 5, usize::MAX, DataType::F32, u64::MAX);
         let _ = record.begin(&sends, sequence, Some(u64::MAX));
@@ -147,7 +149,6 @@ fn a_state_is_small_enough_for_a_message_and_comes_back() {
         since_ns: u64::MAX,
     };
     record.wait(1, Progress { done: 1, total: u64::MAX }, (0..100).map(wait));
-    record.broken(&"\"".repeat(1000));
     let state = record.state(u64::MAX);
     let bytes = state.to_bytes();
     assert!(bytes.len() < 8 << 10, "{} bytes", bytes.len());
