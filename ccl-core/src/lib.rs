@@ -30,6 +30,9 @@ pub mod element;
 pub mod engine;
 pub mod error;
 pub mod flight;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod monitor;
 pub mod plan;
 pub mod simd;

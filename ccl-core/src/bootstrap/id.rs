@@ -147,9 +147,14 @@ impl UniqueId {
             }
             slot[17..].copy_from_slice(&address.port().to_le_bytes());
         }
+        UniqueId(UniqueId::sealed(bytes))
+    }
+
+    /// The bytes with their checksum.
+    pub(super) fn sealed(mut bytes: [u8; UNIQUE_ID_BYTES]) -> [u8; UNIQUE_ID_BYTES] {
         let checksum = checksum(&bytes);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum);
-        UniqueId(bytes)
+        bytes
     }
 
     /// The id in these bytes, checked.

@@ -10,6 +10,8 @@
 
 mod about;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod memory;
 mod recorder;
 mod state;
