@@ -256,6 +256,14 @@ fn transfers(bench: &Bench) {
     // To itself, with nobody who receives it, and with one who receives something else or partly the same.
     let alone = || cclSend(at, 1, FLOAT32, 0, comm, 0);
     bench.refuse("cclSend", alone, INVALID_ARGUMENT, &["sends itself 1 times and receives 0"]);
+    // What the other communicators of its group were to do is as if it had never been called.
+    let together = || {
+        ok(cclGroupStart());
+        ok(cclBarrier(bench.comms[1], 0));
+        ok(cclSend(at, 1, FLOAT32, 0, comm, 0));
+        cclGroupEnd()
+    };
+    bench.refuse("cclGroupEnd", together, INVALID_ARGUMENT, &["sends itself 1 times"]);
     let pair = |n, into: *mut c_void| {
         ok(cclGroupStart());
         ok(cclSend(at, 4, FLOAT32, 0, comm, 0));
