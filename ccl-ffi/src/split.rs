@@ -41,7 +41,7 @@ pub unsafe extern "C" fn cclCommSplit(
         };
         comm::face(comm)?.usable()?;
         let parent = comm as usize;
-        let split = move || {
+        let split = move |_: &dyn Fn(cclComm_t)| {
             let child = comm::with(parent as cclComm_t, |communicator| communicator.split(color, key))?;
             let Some(mut child) = child else { return Ok(std::ptr::null_mut()) };
             settings.change(&mut child)?;

@@ -296,6 +296,10 @@ fn variables(bench: &Bench) {
         let refuse = |name, call: &dyn Fn() -> c_int, variable: &str| {
             bench.refuse(name, call, INVALID_ARGUMENT, &[&format!("{variable} is"), wrong]);
         };
+        refuse("cclCommAgree", &|| cclCommAgree(comm, long.cast()), "flags");
+        refuse("cclCommDump", &|| cclCommDump(comm, null_mut(), long), "size");
+        let shrink = || cclCommShrink(comm, null(), 0, long, null(), 0);
+        refuse("cclCommShrink", &shrink, "newcomm");
         refuse("cclCommInitRank", &|| cclCommInitRank(long, 1, id, 0), "comm");
         refuse("cclCommInitRankConfig", &|| cclCommInitRankConfig(long, 1, id, 0, &CONFIG), "comm");
         refuse("cclCommInitAll", &|| cclCommInitAll(long, 1, null()), "comms");
@@ -371,6 +375,36 @@ fn numbers(bench: &Bench) {
     bench.refuse_call("cclAllReduce", double, INVALID_ARGUMENT, &["type double", "type float"]);
     ok(cclRedOpDestroy(op, comm));
 
+    for limit in [0, -1, c_int::MIN] {
+        let words = [&*format!("timeoutMs = {limit}"), "from 1"];
+        bench.refuse("cclCommSetTimeout", || cclCommSetTimeout(comm, limit), INVALID_ARGUMENT, &words);
+    }
+    for flags in [-1, 1, c_int::MAX] {
+        let words = [&*format!("revokeFlags = {flags}"), "CCL_REVOKE_DEFAULT"];
+        bench.refuse("cclCommRevoke", || cclCommRevoke(comm, flags), INVALID_ARGUMENT, &words);
+    }
+    let mut shrink = |list: *const c_int, count, config: *const Config, flags, words: &[&str]| {
+        let call = || cclCommShrink(comm, list, count, &mut made, config, flags);
+        bench.refuse("cclCommShrink", call, INVALID_ARGUMENT, words);
+    };
+    for flags in [-1, 2, c_int::MAX] {
+        shrink(null(), 0, null(), flags, &[&format!("shrinkFlags = {flags}"), "CCL_SHRINK_ABORT"]);
+    }
+    for count in [-1, 2, c_int::MIN, c_int::MAX] {
+        shrink(&1, count, null(), 0, &[&format!("excludeRanksCount = {count}"), "all ranks but one"]);
+    }
+    shrink(null(), 1, null(), 0, &["excludeRanksList is NULL"]);
+    shrink(crooked(&1), 1, null(), 0, &["excludeRanksList is", "multiple of 4"]);
+    for other in [-1, 0, 2, c_int::MIN, c_int::MAX] {
+        shrink(&other, 1, null(), 0, &[&format!("rank {other} excluded"), "other ranks"]);
+    }
+    shrink(null(), 0, &Config { magic: 0, ..CONFIG }, 0, &["magic"]);
+    shrink(null(), 0, crooked(&CONFIG), 0, &["config is", "multiple of 8"]);
+    let mut room = [1 as std::ffi::c_char; 8];
+    let mut size = 8;
+    let dump = || cclCommDump(comm, room.as_mut_ptr(), &mut size);
+    bench.refuse("cclCommDump", dump, INVALID_ARGUMENT, &["8 bytes for a dump of", "*size"]);
+    assert!(size > 8 && room == [1; 8]);
     for limit in [-1, c_int::MIN] {
         let words = [&*format!("timeout_ms = {limit}"), "from 0"];
         bench.refuse(
@@ -458,7 +492,7 @@ fn handles(bench: &Bench) {
 fn states(bench: &Bench) {
     let finalized = init_all::<1>()[0];
     ok(cclCommFinalize(finalized));
-    let still = ["cclCommCount", "cclCommUserRank", "cclCommDevice", "cclCommGetAsyncError"];
+    let still = ["cclCommCount", "cclCommUserRank", "cclCommDevice", "cclCommGetAsyncError", "cclCommDump"];
     let ends = ["cclCommDestroy", "cclCommAbort", "cclCommDeregister", "cclRedOpDestroy"];
     for (name, call) in ON_COMM {
         if still.contains(&name) {

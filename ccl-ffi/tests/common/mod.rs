@@ -5,7 +5,7 @@
 #![allow(dead_code, missing_docs, non_snake_case, unreachable_pub)] // each test program uses some of it; the names are C's
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 pub type Comm = usize;
@@ -140,6 +140,18 @@ unsafe extern "C" {
         comm: Comm,
         stream: Stream,
     ) -> c_int;
+    pub safe fn cclCommSetTimeout(comm: Comm, timeout_ms: c_int) -> c_int;
+    pub safe fn cclCommRevoke(comm: Comm, flags: c_int) -> c_int;
+    pub safe fn cclCommAgree(comm: Comm, flags: *mut u64) -> c_int;
+    pub safe fn cclCommShrink(
+        comm: Comm,
+        exclude: *const c_int,
+        count: c_int,
+        child: *mut Comm,
+        config: *const Config,
+        flags: c_int,
+    ) -> c_int;
+    pub safe fn cclCommDump(comm: Comm, text: *mut c_char, size: *mut usize) -> c_int;
     pub safe fn cclGetVersion(version: *mut c_int) -> c_int;
     pub safe fn cclGetErrorString(result: c_int) -> *const c_char;
     pub safe fn cclMemAlloc(at: *mut *mut c_void, size: usize) -> c_int;
@@ -338,6 +350,27 @@ pub fn async_error(comm: Comm) -> c_int {
     error
 }
 
+/// What `cclCommDump` says.
+pub fn dump(comm: Comm) -> String {
+    let mut size = 0;
+    ok(cclCommDump(comm, null_mut(), &mut size));
+    let mut text = vec![0u8; size + 1000];
+    size = text.len();
+    ok(cclCommDump(comm, text.as_mut_ptr().cast(), &mut size));
+    assert_eq!(text[size - 1], 0);
+    String::from_utf8(text[..size - 1].to_vec()).unwrap()
+}
+
+/// Waits until something is so: what other threads or ranks will do by themselves.
+#[track_caller]
+pub fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// In place, of single floats.
 pub fn all_reduce(buffer: &mut [f32], comm: Comm, stream: Stream) -> c_int {
     let at = buffer.as_mut_ptr().cast();
@@ -358,7 +391,7 @@ pub fn on_threads(comms: &[Comm], work: impl Fn(usize, Comm) + Sync) {
 pub type OnComm = (&'static str, fn(Comm, Stream) -> c_int);
 
 /// All of them.
-pub const ON_COMM: [OnComm; 30] = [
+pub const ON_COMM: [OnComm; 35] = [
     ("cclAllReduce", |c, s| with_room(|a, b| cclAllReduce(a, b, 4, FLOAT32, SUM, c, s))),
     ("cclReduce", |c, s| with_room(|a, b| cclReduce(a, b, 4, FLOAT32, SUM, 0, c, s))),
     ("cclBroadcast", |c, s| with_room(|a, b| cclBroadcast(a, b, 4, FLOAT32, 0, c, s))),
@@ -392,6 +425,11 @@ pub const ON_COMM: [OnComm; 30] = [
     }),
     ("cclRedOpDestroy", |c, _| cclRedOpDestroy(8, c)),
     ("cclCommSplit", |c, _| cclCommSplit(c, 0, 0, &mut 0, null())),
+    ("cclCommSetTimeout", |c, _| cclCommSetTimeout(c, 60_000)),
+    ("cclCommDump", |c, _| cclCommDump(c, null_mut(), &mut 0)),
+    ("cclCommAgree", |c, _| cclCommAgree(c, &mut 0)),
+    ("cclCommShrink", |c, _| cclCommShrink(c, null(), 0, &mut 0, null(), 0)),
+    ("cclCommRevoke", |c, _| cclCommRevoke(c, 0)),
     ("cclCommFinalize", |c, _| cclCommFinalize(c)),
     ("cclCommDestroy", |c, _| cclCommDestroy(c)),
     ("cclCommAbort", |c, _| cclCommAbort(c)),
