@@ -127,7 +127,8 @@ impl Draw {
             }
         };
         // Every order of magnitude is as likely, and empty calls are among them.
-        let bytes = random.below(1 << random.below(21)) as usize;
+        let magnitude = random.below(21);
+        let bytes = random.below(1 << magnitude) as usize;
         let count = (bytes / dtype.size()).min(MOST_ELEMENTS) / what.blocks(ranks);
         let names: Vec<_> = ccl::algorithm_names().collect();
         Draw {
