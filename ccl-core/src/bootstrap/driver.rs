@@ -229,9 +229,11 @@ impl Driver {
     /// The verdict in JSON, from the answers of those who gave one.
     fn judge(&self, reason: &[u8], states: &[Entry]) -> String {
         let reason = Reason::from_bytes(reason).unwrap_or(Reason::Asked);
-        let mut all: BTreeMap<Rank, Option<RankState>> = (0..self.ranks).map(|rank| (rank, None)).collect();
+        // Of those who are gone nothing is to be said but that, which was said already.
+        let there = (0..self.ranks).filter(|rank| !self.node.is_gone(*rank));
+        let mut all: BTreeMap<Rank, Option<RankState>> = there.map(|rank| (rank, None)).collect();
         let answers = states.iter().map(|(rank, bytes)| (*rank, RankState::from_bytes(bytes)));
-        all.extend(answers.filter(|(rank, _)| *rank < self.ranks));
+        all.extend(answers);
         let states: Vec<_> = all.into_iter().collect();
         let place = |rank: Rank| {
             let member = self.health.members().get(rank as usize)?;

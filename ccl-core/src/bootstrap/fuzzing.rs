@@ -147,7 +147,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("conflict", Message::Refusal(Refusal::Conflict("two of a kind".into()))),
         ("left", Message::Refusal(Refusal::Left { rank: 1, cause: "gone".into() })),
         ("caller", Message::Caller { rank: 5 }),
-        ("goodbye", Message::Goodbye),
+        ("goodbye", Message::Blob(vec![7])),
         ("blob", Message::Blob(vec![1, 2, 3])),
     ]
 }
@@ -174,12 +174,12 @@ pub(crate) fn session_seeds() -> Vec<(String, Vec<u8>)> {
         good.extend(say(11, &message));
         good.extend([2, 3]);
     }
-    let lie = [&good[..], &say(12, &Message::Goodbye), &[12, 99, 1, 0, 0, 2]].concat();
+    let lie = [&good[..], &say(12, &Message::Blob(vec![7])), &[12, 99, 1, 0, 0, 2]].concat();
     let mut replay = good.clone();
-    replay.extend(say(10, &Message::Goodbye));
+    replay.extend(say(10, &Message::Blob(vec![7])));
     replay.extend([6, 6, 2]);
     let mut changed = good.clone();
-    changed.extend(say(10, &Message::Goodbye));
+    changed.extend(say(10, &Message::Blob(vec![7])));
     changed.extend([8, 5, 0, 3, 2]);
     let other_job = [&[0x80][..], &good[1..]].concat();
     let other_purpose = [&[0x41][..], &good[1..]].concat();

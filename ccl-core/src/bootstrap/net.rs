@@ -32,8 +32,10 @@ pub(super) struct Connection {
     connecting: bool,
     /// When it was opened; handshakes have a deadline of their own.
     pub(super) since: Instant,
-    /// Why nothing more can come or go.
+    /// Why nothing more can come.
     pub(super) closed: Option<String>,
+    /// Whether nothing more can go: the other end has closed. What it said before that may still be on its way.
+    mute: bool,
     /// Whether the other end turned this one away for good.
     pub(super) refused: bool,
     /// Whether nobody listens where it was to go.
@@ -71,7 +73,16 @@ impl Connection {
         stream.set_nonblocking(true).map_err(set_up)?;
         stream.set_nodelay(true).map_err(set_up)?;
         watch_peer(&stream).map_err(|e| set_up(e.into()))?;
-        Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false, nobody })
+        Ok(Connection {
+            stream,
+            session,
+            connecting,
+            since: Instant::now(),
+            closed,
+            mute: false,
+            refused: false,
+            nobody,
+        })
     }
 
     /// Whether both ends have proved that they belong together.
@@ -81,7 +92,7 @@ impl Connection {
 
     /// What a poll should look for.
     pub(super) fn interest(&mut self) -> PollFlags {
-        if self.connecting || !self.session.outgoing().is_empty() {
+        if !self.mute && (self.connecting || !self.session.outgoing().is_empty()) {
             PollFlags::IN | PollFlags::OUT
         } else {
             PollFlags::IN
@@ -90,7 +101,7 @@ impl Connection {
 
     /// Whether everything that was said has left.
     pub(super) fn is_flushed(&mut self) -> bool {
-        self.closed.is_some() || (self.is_open() && self.session.outgoing().is_empty())
+        self.closed.is_some() || self.mute || (self.is_open() && self.session.outgoing().is_empty())
     }
 
     /// Says something and sends what goes without waiting.
@@ -159,7 +170,7 @@ impl Connection {
     }
 
     fn write(&mut self) {
-        while self.closed.is_none() && !self.session.outgoing().is_empty() {
+        while self.closed.is_none() && !self.mute && !self.session.outgoing().is_empty() {
             match self.stream.write(self.session.outgoing()) {
                 Ok(len) => {
                     self.connecting = false;
@@ -168,6 +179,7 @@ impl Connection {
                 Err(e) if e.kind() == Io::WouldBlock => return,
                 Err(e) if e.kind() == Io::NotConnected && self.connecting => return,
                 Err(e) if e.kind() == Io::Interrupted => {}
+                Err(e) if matches!(e.kind(), Io::BrokenPipe | Io::ConnectionReset) => self.mute = true,
                 Err(e) => {
                     self.nobody = e.kind() == Io::ConnectionRefused;
                     self.closed = Some(e.to_string());

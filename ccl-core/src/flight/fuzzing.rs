@@ -71,12 +71,11 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
                 let entry = recorder.begin(&about(), sequence, Some(1));
                 recorder.end(entry, Some(2));
             }
-            let entry = recorder.begin(&about(), 6, Some(3));
+            let _ = recorder.begin(&about(), 6, Some(3));
             recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
-            recorder.fail(entry, 5);
             let entry = recorder.begin(&About::transfer(End::Send, 5, 10, DataType::F32, 1), 0, None);
             assert!(!recorder.is_stamped(entry));
-            recorder.broken("the communicator was aborted");
+            recorder.broken("the communicator was aborted", 5);
         }),
     ]
 }
