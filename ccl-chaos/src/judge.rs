@@ -126,8 +126,11 @@ impl Bench<'_> {
         let record = self.record.ranks[rank as usize].clone();
         let is_culprit = self.trial.is_culprit(rank);
         let deed = self.trial.kind.deed();
+        // An earlier culprit's deed may keep it from its own.
         let wanted = match deed {
-            Deed::Kill | Deed::Stop(Next::Kill) if is_culprit => End::Signal(SIGKILL),
+            Deed::Kill | Deed::Stop(Next::Kill) if is_culprit && record.fault().is_some() => {
+                End::Signal(SIGKILL)
+            }
             _ => End::Code(0),
         };
         match &record.end {
@@ -208,7 +211,7 @@ impl Bench<'_> {
             return;
         }
         // What it did itself, or slept through, needs nobody's name.
-        if matches!(failure.case, Case::OwnAbort | Case::Excluded) || self.thawed(rank) {
+        if matches!(failure.case, Case::OwnAbort | Case::Excluded | Case::Broken) || self.thawed(rank) {
             return;
         }
         let guilty = self.guilty(failure);
@@ -246,7 +249,9 @@ impl Bench<'_> {
         let since = |rank: Rank| {
             let record = self.of(rank);
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
-            Some((rank, own.or(record.exit())?))
+            // Without its root service nobody can join.
+            let root = (rank == 0 && failure.stage == Stage::Join && record.over > 0).then_some(record.over);
+            Some((rank, own.or(record.exit()).or(root)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()
     }
@@ -265,7 +270,11 @@ impl Bench<'_> {
             Deed::Panic => &[Case::PeerLost, Case::Broke, Case::Aborted],
             Deed::Leave => &[Case::PeerLost, Case::Absent],
             Deed::Abort if is_culprit => &[Case::OwnAbort],
+            Deed::Abort if failure.stage == Stage::Join => &[Case::Aborted, Case::PeerLost, Case::Timeout],
             Deed::Abort => &[Case::Aborted],
+            Deed::Revoke if is_culprit => &[Case::Broken],
+            // It may end its process before the word is out.
+            Deed::Revoke if self.of(self.trial.culprits[0]).exit().is_some() => &[Case::Revoked, Case::PeerLost],
             Deed::Revoke => &[Case::Revoked],
             Deed::Stay if self.trial.kind == Kind::Missing => &[Case::Timeout],
             Deed::Stay => &[Case::Absent],

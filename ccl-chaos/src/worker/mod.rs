@@ -135,12 +135,6 @@ impl Worker<'_> {
 
     fn join(&self) -> Option<Place> {
         let trial = self.trial;
-        if self.does(Moment::Joining) && trial.kind.deed() == Deed::Stay {
-            say(&Event::Fault { at: now() });
-            say(&Event::Waiting);
-            hear();
-            return None;
-        }
         let world: Vec<Rank> = (0..trial.ranks).collect();
         let began = now();
         let failed = |error: &Error| say(&Event::Failed(Failure::of(error, Stage::Join, began, &world)));
@@ -153,6 +147,12 @@ impl Worker<'_> {
             }
             _ => hear()?.parse().inspect_err(failed).ok()?,
         };
+        if self.does(Moment::Joining) && trial.kind.deed() == Deed::Stay {
+            say(&Event::Fault { at: now() });
+            say(&Event::Waiting);
+            hear();
+            return None;
+        }
         let mut builder = Communicator::builder().rank(self.rank).size(trial.ranks).unique_id(id);
         let abort = builder.abort_handle();
         let mut armed = if self.does(Moment::Joining) { self.arm(Some(abort)) } else { Armed::not() };
