@@ -152,7 +152,9 @@ impl Kind {
             Kind::KillHead => ("kill-head", "SIGKILL of rank 0 in a call"),
             Kind::KillSeveral => ("kill-several", "SIGKILL of several ranks"),
             Kind::KillAllButOne => ("kill-all-but-one", "SIGKILL of all ranks but one"),
-            Kind::KillInShrink => ("kill-in-shrink", "SIGKILL in a call, and of another rank in the shrink after it"),
+            Kind::KillInShrink => {
+                ("kill-in-shrink", "SIGKILL in a call, and of another rank in the shrink after it")
+            }
             Kind::KillInDestroy => ("kill-in-destroy", "SIGKILL while all destroy the communicator"),
             Kind::Exit => ("exit", "`exit(0)` without destroying the communicator"),
             Kind::Panic => ("panic", "a panic that unwinds through the communicator"),

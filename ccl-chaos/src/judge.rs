@@ -136,7 +136,11 @@ impl Bench<'_> {
         match &record.end {
             End::Hung(whereabouts) => self.complain(Class::Hang, rank, whereabouts.clone()),
             end if *end != wanted => {
-                self.complain(Class::Crash, rank, format!("{end:?} instead of {wanted:?}: {}", record.errors));
+                self.complain(
+                    Class::Crash,
+                    rank,
+                    format!("{end:?} instead of {wanted:?}: {}", record.errors),
+                );
             }
             End::Code(0) if !record.has_ended() && record.exit().is_none() => {
                 if !(is_culprit && deed == Deed::Exit) {
@@ -184,7 +188,11 @@ impl Bench<'_> {
                 self.complain(Class::NoError, rank, "it did not make all its calls, and got no error".into());
             }
             Outcome::Right if let Some(failure) = first => {
-                self.complain(Class::WrongError, rank, format!("an error that nobody gave cause for: {}", failure.text));
+                self.complain(
+                    Class::WrongError,
+                    rank,
+                    format!("an error that nobody gave cause for: {}", failure.text),
+                );
             }
             _ => {
                 for failure in record.failures() {
@@ -215,7 +223,9 @@ impl Bench<'_> {
             return;
         }
         let guilty = self.guilty(failure);
-        if let Some(other) = failure.accused.iter().find(|accused| !guilty.iter().any(|(who, _)| who == *accused)) {
+        if let Some(other) =
+            failure.accused.iter().find(|accused| !guilty.iter().any(|(who, _)| who == *accused))
+        {
             self.complain(Class::FalseAccusation, rank, say(&format!("rank {other} has done nothing")));
             return;
         }
@@ -274,7 +284,9 @@ impl Bench<'_> {
             Deed::Abort => &[Case::Aborted],
             Deed::Revoke if is_culprit => &[Case::Broken],
             // It may end its process before the word is out.
-            Deed::Revoke if self.of(self.trial.culprits[0]).exit().is_some() => &[Case::Revoked, Case::PeerLost],
+            Deed::Revoke if self.of(self.trial.culprits[0]).exit().is_some() => {
+                &[Case::Revoked, Case::PeerLost]
+            }
             Deed::Revoke => &[Case::Revoked],
             Deed::Stay if self.trial.kind == Kind::Missing => &[Case::Timeout],
             Deed::Stay => &[Case::Absent],
@@ -297,7 +309,10 @@ impl Bench<'_> {
     /// A verdict is the same on every rank.
     fn words(&mut self) {
         let is_verdict = |failure: &&Failure| {
-            matches!(failure.case, Case::Absent | Case::Silent | Case::Disagreement | Case::Stuck | Case::Unclear)
+            matches!(
+                failure.case,
+                Case::Absent | Case::Silent | Case::Disagreement | Case::Stuck | Case::Unclear
+            )
         };
         let verdicts: Vec<_> = (0..self.trial.ranks)
             .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)))
@@ -341,7 +356,8 @@ impl Bench<'_> {
 fn mentions(text: &str, rank: Rank) -> bool {
     let lists = text.split("rank").skip(1).map(|rest| {
         let rest = rest.strip_prefix('s').unwrap_or(rest);
-        let end = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, ' ' | ',' | '-'))).unwrap_or(rest.len());
+        let end =
+            rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, ' ' | ',' | '-'))).unwrap_or(rest.len());
         &rest[..end]
     });
     lists.flat_map(|list| list.split(',')).any(|item| {

@@ -174,7 +174,12 @@ fn print_log(trial: &Trial, record: &Record) {
     let start = record.ranks.iter().flat_map(|r| &r.events).map(of).filter(|at| *at > 0).min().unwrap_or(0);
     let ms = |at: u64| at.saturating_sub(start) as f64 / 1e6;
     for (rank, of_rank) in record.ranks.iter().enumerate() {
-        println!("  rank {rank} (pid {}): {:?}, over at {:.1} ms", of_rank.pid, of_rank.end, ms(of_rank.over));
+        println!(
+            "  rank {rank} (pid {}): {:?}, over at {:.1} ms",
+            of_rank.pid,
+            of_rank.end,
+            ms(of_rank.over)
+        );
         for event in &of_rank.events {
             match event {
                 Event::Id { .. } | Event::End => {}

@@ -62,7 +62,10 @@ impl Row {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| fault | trials | right | hangs | wrong | leaks | errors | p50 ms | p99 ms | max ms |")?;
+        writeln!(
+            f,
+            "| fault | trials | right | hangs | wrong | leaks | errors | p50 ms | p99 ms | max ms |"
+        )?;
         writeln!(f, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
         for (kind, row) in &self.rows {
             let ms = |part| {
