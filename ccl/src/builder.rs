@@ -1,10 +1,10 @@
 //! Making a communicator.
 
-use crate::{AbortHandle, Communicator, spawn_quiet};
+use crate::{AbortHandle, Communicator, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
-use ccl_core::flight::{Memory, lines_for};
+use ccl_core::flight::Memory;
 use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
@@ -90,7 +90,7 @@ impl Builder {
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         let size = self.size.unwrap_or(1);
-        let memory = Memory::heap(lines_for(config.flight_calls));
+        let memory = flight::memory(config.flight_calls);
         let mut core = match (size, self.rank, &self.id) {
             (1, None | Some(0), _) => Core::alone(config, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),

@@ -7,6 +7,7 @@ use crate::{
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
+use ccl_core::flight::RankState;
 use ccl_core::{Error, Result};
 use std::ops::Range;
 use std::time::Duration;
@@ -239,6 +240,11 @@ impl Communicator {
     /// Host name and process of each rank.
     pub fn places(&self) -> Vec<(String, u32)> {
         self.core.places()
+    }
+
+    /// What this rank does and did last, from its flight record.
+    pub fn state(&self) -> RankState {
+        self.core.state()
     }
 
     /// Why no more calls are taken, if so: the first error in the middle of a call.

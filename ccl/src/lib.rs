@@ -40,6 +40,8 @@ mod communicator;
 #[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]
+pub mod flight;
+#[cfg(not(loom))]
 mod group;
 #[cfg(not(loom))]
 mod shrink;

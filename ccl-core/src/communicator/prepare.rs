@@ -71,10 +71,10 @@ impl Communicator {
         let layout = self.layout(call, &choice)?;
         let reducer = self.reducer(call)?;
         let algorithm = choice.algorithm.name();
-        let schedule = self.schedule(call, choice.algorithm)?;
         let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
-        tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
         let about = about(call, algorithm, &layout, fingerprint);
+        let schedule = self.recorded(&about, |this| this.schedule(call, choice.algorithm))?;
+        tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, about }))
     }
 
@@ -110,12 +110,12 @@ impl Communicator {
         let spec = self.spec(call.collective, call.root, choice.algorithm)?;
         let layout = Layout::uneven(&spec, self.rank, blocks, call.dtype, choice.tile_bytes)?;
         let reducer = self.reducer(call)?;
-        let schedule = self.schedule(&even, choice.algorithm)?;
         let call = Call { count: 0, ..*call };
         let fingerprint =
             fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
+        let schedule = self.recorded(&about, |this| this.schedule(&even, choice.algorithm))?;
         Ok(Prepared { schedule, layout, reducer, about })
     }
 

@@ -21,6 +21,14 @@ impl Communicator {
         self.recorder.state(monotonic_ns())
     }
 
+    /// Prepares a call, which may wait for the peers: meanwhile the record has it as one that runs.
+    pub(super) fn recorded<T>(&mut self, about: &About, prepare: impl FnOnce(&mut Self) -> T) -> T {
+        let entry = self.recorder.begin(about, self.sequence, Some(monotonic_ns()));
+        let prepared = prepare(self);
+        self.recorder.withdraw(entry);
+        prepared
+    }
+
     /// What the running calls wait for, before a sleep.
     #[cold]
     pub(super) fn record_waits(&self, running: &[usize], waited: Duration) {

@@ -13,6 +13,7 @@ mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod memory;
+mod page;
 mod recorder;
 mod state;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod view;
 pub use about::{About, End};
 pub use format::{RING_LENGTHS, lines_for};
 pub use memory::{Line, Memory};
+pub use page::{PAGE_HEAD, format_page, list_record, records, unlist_record};
 pub use recorder::{Entry, Identity, Recorder};
 pub use state::{CallState, Progress, RankState, WaitFor, WaitState};
 pub use verdict::{Blame, Reason, Verdict, judge, judge_at};

@@ -114,6 +114,15 @@ impl Recorder {
         line.publish(entry.ticket | DONE);
     }
 
+    /// The call that began last is not made after all, or begins again.
+    #[cold]
+    pub fn withdraw(&self, entry: Entry) {
+        let Some(line) = self.running(entry) else { return };
+        let ring = (entry.line as usize - RINGS) / self.calls;
+        line.publish(0);
+        self.seen[ring].store((entry.ticket >> STATE.count_ones()) - 1, Ordering::Relaxed);
+    }
+
     /// The call's line, unless so many calls began since that it was taken for another one.
     #[inline(always)]
     fn running(&self, entry: Entry) -> Option<&Line> {

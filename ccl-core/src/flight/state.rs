@@ -24,6 +24,9 @@ pub struct RankState {
     pub running: Vec<CallState>,
     /// The collective that ended last.
     pub last: Option<CallState>,
+    /// The transfers that ended last.
+    #[serde(default)]
+    pub transfers: Vec<CallState>,
     /// What the running calls wait for; empty where they have not waited long.
     pub waits: Vec<WaitState>,
     /// How far a call is that has not moved for long.

@@ -71,6 +71,19 @@ fn the_ring_keeps_the_newest_and_an_entry_that_was_taken_stays_as_it_is() {
 }
 
 #[test]
+fn a_call_that_is_withdrawn_was_none() {
+    let record = recorder(4);
+    let first = record.begin(&about(1), 0, Some(1));
+    assert_eq!(record.state(2).running.len(), 1);
+    record.withdraw(first);
+    assert_eq!((record.state(2).calls, record.calls()), (0, vec![]));
+    let again = record.begin(&about(1), 0, None);
+    record.withdraw(record.begin(&About::transfer(End::Send, 1, 1, DataType::U8, 0), 0, None));
+    record.end(again, None);
+    assert_eq!((record.state(2).calls, record.calls().len()), (1, 1));
+}
+
+#[test]
 fn transfers_push_no_collective_out() {
     let record = recorder(4);
     let done = record.begin(&about(1), 41, None);

@@ -49,6 +49,7 @@ struct Numbered {
 
 /// Calls and waits in a state: what fits a message.
 const MOST_RUNNING: usize = 12;
+const MOST_TRANSFERS: usize = 4;
 
 impl<'a> View<'a> {
     /// The record that begins at the first line; `None` if there is none, or one of another version.
@@ -87,6 +88,8 @@ impl<'a> View<'a> {
         let last = collectives.iter().rev().find(|entry| entry.recorded.status != Status::Running);
         let running = |entry: &&Numbered| entry.recorded.status == Status::Running;
         let transfers = entries(self.transfers);
+        let ended = transfers.iter().rev().filter(|entry| entry.recorded.status != Status::Running);
+        let ended = ended.take(MOST_TRANSFERS).map(|entry| entry.recorded.call.clone()).collect();
         let running = collectives.iter().filter(running).chain(transfers.iter().filter(running));
         let running: Vec<CallState> =
             running.take(MOST_RUNNING).map(|entry| entry.recorded.call.clone()).collect();
@@ -105,6 +108,7 @@ impl<'a> View<'a> {
             calls: newest.map_or(0, |entry| entry.recorded.call.sequence.saturating_add(1)),
             running,
             last: last.map(|entry| entry.recorded.call.clone()),
+            transfers: ended,
             waits,
             progress,
             broken: self.broken(),

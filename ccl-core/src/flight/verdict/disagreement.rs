@@ -65,7 +65,7 @@ pub(super) fn transfers(scene: &Scene<'_>) -> Option<Verdict> {
     let ends = |name: &'static str| {
         let ranks = scene.states.keys().copied();
         ranks
-            .flat_map(move |rank| scene.transfers(rank).map(move |(peer, call)| (rank, peer, call)))
+            .flat_map(move |rank| scene.known_transfers(rank).map(move |(peer, call)| (rank, peer, call)))
             .filter(move |(.., call)| call.name == name)
     };
     let receives: BTreeMap<(Rank, Rank, u64), &CallState> =
@@ -99,8 +99,12 @@ pub(super) fn messages(scene: &Scene<'_>, reason: &Reason) -> Option<Verdict> {
         return None;
     }
     let place = |rank: Rank| scene.states.get(&rank).map(|state| Scene::at(state));
-    let said = |rank: Rank| match place(rank) {
-        None => format!("rank {rank}, which does not answer"),
+    let between = |rank: Rank, other: Rank| scene.transfers(rank).find(|(peer, _)| *peer == other);
+    let said = |rank: Rank, other: Rank| match between(rank, other)
+        .map_or(place(rank), |(_, call)| Some(At::In(call)))
+    {
+        None if scene.silent.contains(&rank) => format!("rank {rank}, which does not answer"),
+        None => format!("rank {rank}, of which no more is known"),
         Some(At::In(call)) => format!("rank {rank} in {call}"),
         Some(At::Before(0)) => format!("rank {rank}, which has made no call yet"),
         Some(At::Before(number)) => format!("rank {rank}, which is past call #{}", number - 1),
@@ -121,6 +125,10 @@ pub(super) fn messages(scene: &Scene<'_>, reason: &Reason) -> Option<Verdict> {
         blame: Blame::Disagreement,
         culprits: Vec::new(),
         sequence: here.map(|at| at.number()),
-        text: format!("{} got a piece of another call from {}: {why}; {REMEDY}", said(by), said(peer)),
+        text: format!(
+            "{} got a piece of another call from {}: {why}; {REMEDY}",
+            said(by, peer),
+            said(peer, by)
+        ),
     })
 }

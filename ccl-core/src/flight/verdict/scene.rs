@@ -68,6 +68,13 @@ impl<'a> Scene<'a> {
         running.filter_map(|call| Some((call.peer?, call)))
     }
 
+    /// Those, and the last that ended on it: a short send ends before its receive begins.
+    pub(super) fn known_transfers(&self, rank: Rank) -> impl Iterator<Item = (Rank, &'a CallState)> {
+        let state = self.states.get(&rank).copied();
+        let ended = state.into_iter().flat_map(|state| &state.transfers);
+        self.transfers(rank).chain(ended.filter_map(|call| Some((call.peer?, call))))
+    }
+
     pub(super) fn waits(&self, rank: Rank) -> &'a [WaitState] {
         self.states.get(&rank).map_or(&[], |state| &state.waits)
     }

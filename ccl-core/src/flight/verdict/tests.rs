@@ -247,6 +247,23 @@ fn the_ends_of_a_transfer_differ() {
 }
 
 #[test]
+fn a_send_that_is_over_may_have_been_another_one() {
+    let sent = CallState { dtype: "half".into(), fingerprint: 99, ..transfer("send", 3, 2, 5) };
+    check_for(
+        &Reason::Mismatch { by: 2, peer: 1 },
+        &[
+            transferring(2, vec![transfer("receive", 3, 1, 5)]),
+            (1, Some(RankState { transfers: vec![sent], ..state(1, 8) })),
+        ],
+        Blame::Disagreement,
+        &[],
+        Some(3),
+        "rank 1 sends 5 x half to rank 2, which receives 5 x float (transfer #3 between them): they differ in the type; \
+         both ends of a transfer must give the same count and type",
+    );
+}
+
+#[test]
 fn nobody_is_at_the_other_end_of_a_transfer() {
     check(
         &[transferring(1, vec![transfer("receive", 0, 2, 4)]), (2, Some(outside(2, 8, Some(NOW - SECOND))))],
@@ -350,6 +367,9 @@ fn a_piece_of_another_call_is_a_disagreement_also_where_the_states_do_not_show_i
          one of them has made another call than the other, or more; all ranks must make the same calls in the same order \
          with the same arguments",
     );
+    let verdict = judge(8, &reason, &[transferring(2, vec![transfer("receive", 3, 1, 5)])]);
+    let begin = "rank 2 in receive #3 (5 x float, peer 1) got a piece of another call from rank 1, of which no more is known: ";
+    assert!(verdict.text.starts_with(begin), "{}", verdict.text);
 }
 
 #[test]
