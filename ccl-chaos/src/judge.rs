@@ -133,6 +133,7 @@ impl Bench<'_> {
             }
             _ => End::Code(0),
         };
+        let may_end_unsaid = record.exit().is_some() || is_culprit && deed == Deed::Exit;
         match &record.end {
             End::Hung(whereabouts) => self.complain(Class::Hang, rank, whereabouts.clone()),
             end if *end != wanted => {
@@ -142,10 +143,8 @@ impl Bench<'_> {
                     format!("{end:?} instead of {wanted:?}: {}", record.errors),
                 );
             }
-            End::Code(0) if !record.has_ended() && record.exit().is_none() => {
-                if !(is_culprit && deed == Deed::Exit) {
-                    self.complain(Class::Crash, rank, "it ended without its last word".into());
-                }
+            End::Code(0) if !may_end_unsaid && !record.has_ended() => {
+                self.complain(Class::Crash, rank, "it ended without its last word".into());
             }
             _ => {}
         }
@@ -327,11 +326,11 @@ impl Bench<'_> {
     /// Whoever shrank went on, with all the others who did.
     fn shrinks(&mut self) {
         let last = |rank: Rank| {
-            let worlds = self.of(rank).events.iter().filter_map(|event| match event {
+            let mut worlds = self.of(rank).events.iter().filter_map(|event| match event {
                 Event::Shrunk { world, .. } => Some(world.clone()),
                 _ => None,
             });
-            worlds.last()
+            worlds.next_back()
         };
         let worlds: Vec<Option<Vec<Rank>>> = (0..self.trial.ranks).map(last).collect();
         for (rank, world) in (0..).zip(&worlds) {

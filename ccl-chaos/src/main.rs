@@ -81,7 +81,7 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     json: Option<PathBuf>,
     /// Write the table of what every rank sees into this file, between its marks
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "docs/failures.md")]
     write_table: Option<PathBuf>,
 }
 

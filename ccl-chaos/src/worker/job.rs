@@ -120,7 +120,7 @@ impl Job {
             What::Shift => {
                 let by = root % ranks;
                 vec![
-                    Operation::send((rank + by) % ranks, dtype, count, view.clone()),
+                    Operation::send((rank + by) % ranks, dtype, count, view),
                     Operation::receive((rank + ranks - by) % ranks, dtype, count, view),
                 ]
             }
