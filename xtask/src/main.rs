@@ -113,7 +113,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 15] = [
+const ALL: [Check; 16] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
