@@ -5,6 +5,7 @@
 
 use crate::algorithms;
 use crate::error::{Error, Result};
+use crate::flight::RING_LENGTHS;
 use crate::plan::Collective;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -25,6 +26,8 @@ pub struct Config {
     pub timeout: Duration,
     /// `RDMACCL_INIT_TIMEOUT`: how long initialisation may wait for all ranks.
     pub init_timeout: Duration,
+    /// `RDMACCL_FREEZE_TIMEOUT`: silence after which a rank counts as lost; `None`: never.
+    pub freeze_timeout: Option<Duration>,
     /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap; `None`: every real one, then loopback.
     pub socket_ifname: Option<InterfaceFilter>,
     /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap.
@@ -57,6 +60,10 @@ pub struct Config {
     pub root: Option<String>,
     /// `RDMACCL_SECRET`: what the ranks of this run share and nobody else knows, where they meet without an id.
     pub secret: Option<String>,
+    /// `RDMACCL_FLIGHT_CALLS`: calls of a communicator that the flight record keeps.
+    pub flight_calls: usize,
+    /// `RDMACCL_FLIGHT_DIR`: where a communicator that breaks leaves its flight record; `None`: nowhere.
+    pub flight_dir: Option<String>,
     /// Names of the variables that the environment set.
     from_environment: Vec<&'static str>,
 }
@@ -128,6 +135,9 @@ variables! {
         timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
     "RDMACCL_INIT_TIMEOUT" = "60", "Seconds that initialisation may wait for all ranks.",
         "seconds above 0, like 30 or 0.5", init_timeout: duration, |d: &Duration| d.as_secs_f64().to_string();
+    "RDMACCL_FREEZE_TIMEOUT" = "60", "Seconds without a sign of life after which a rank counts as lost.",
+        "seconds above 0, like 30 or 0.5, or never", freeze_timeout: |v| if v == "never" { Some(None) } else { duration(v).map(Some) },
+        |d: &Option<Duration>| d.map_or("never".to_string(), |d| d.as_secs_f64().to_string());
     "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap: prefixes; `=` exact names; `^` all but these.",
         "names like eth,ib or =eth0,eth1 or ^docker,lo", socket_ifname: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap.", "4, 6 or any",
@@ -146,6 +156,10 @@ variables! {
     "RDMACCL_HOSTID" = "", "Name of this host; ranks with the same one share memory.", "any text", host_id: |v| text(v).map(Some), shown;
     "RDMACCL_VERIFY" = "auto", "Plans proved before their first run; auto: loaded ones, and built-in ones up to 64 ranks.",
         "auto, always or never", verify: |v| v.parse().ok(), VerifyPolicy::to_string;
+    "RDMACCL_FLIGHT_CALLS" = "256", "Calls of a communicator that its flight record keeps.", "a power of two from 4 to 4096",
+        flight_calls: |v| v.parse().ok().filter(|n: &usize| n.is_power_of_two() && RING_LENGTHS.contains(n)), usize::to_string;
+    "RDMACCL_FLIGHT_DIR" = "", "Folder where a communicator that breaks leaves its flight record.", "a path",
+        flight_dir: |v| text(v).map(Some), shown;
     "RDMACCL_ID" = "", "The job's unique id.", "256 hexadecimal digits", id: |v| text(v).filter(|v| v.len() == 256 && v.chars().all(|c| c.is_ascii_hexdigit())).map(Some),
         |id: &Option<String>| id.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
     "RDMACCL_RANK" = "", "This process's rank.", "a number from 0 to size - 1", rank: |v| v.parse().ok().map(Some), shown;
@@ -238,6 +252,7 @@ impl Default for Config {
             debug: "warn".to_string(),
             timeout: Duration::from_secs(300),
             init_timeout: Duration::from_secs(60),
+            freeze_timeout: Some(Duration::from_secs(60)),
             socket_ifname: None,
             socket_family: Family::Any,
             port_range: None,
@@ -254,6 +269,8 @@ impl Default for Config {
             local_rank: None,
             root: None,
             secret: None,
+            flight_calls: 256,
+            flight_dir: None,
             from_environment: Vec::new(),
         }
     }

@@ -20,6 +20,7 @@
 
 pub mod algorithms;
 pub mod bootstrap;
+pub mod clock;
 pub mod cluster;
 pub mod communicator;
 pub mod config;
@@ -29,6 +30,10 @@ pub mod element;
 pub mod engine;
 pub mod error;
 pub mod flight;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod monitor;
 pub mod plan;
 pub mod simd;
 pub mod transport;

@@ -51,7 +51,7 @@ fn without_descriptors_the_root_neither_spins_nor_loses_a_rank() {
     std::thread::scope(|scope| {
         for rank in 0..3 {
             let id = &id;
-            scope.spawn(move || Bootstrap::join(id, rank, 3, &config(), end).unwrap().close());
+            scope.spawn(move || Bootstrap::join(id, rank, 3, &config(), end).unwrap());
         }
     });
     drop(waiting);

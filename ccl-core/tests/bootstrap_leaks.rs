@@ -2,6 +2,7 @@
 
 use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::config::Config;
+use ccl_core::control::EndKind;
 use std::time::{Duration, Instant};
 
 fn count(what: &str) -> usize {
@@ -20,8 +21,8 @@ fn a_job_leaves_no_descriptor_and_no_thread() {
                 let (id, config) = (&id, &config);
                 scope.spawn(move || {
                     let joined = Bootstrap::join(id, rank, 6, config, deadline).unwrap();
-                    if orderly {
-                        joined.close();
+                    if !orderly {
+                        joined.end(EndKind::Failed, "on purpose");
                     }
                 });
             }

@@ -56,7 +56,6 @@ fn everything(mut rank: Bootstrap) {
     }
     rank.check().unwrap();
     rank.barrier().unwrap();
-    rank.close();
 }
 
 #[test]
@@ -78,7 +77,6 @@ fn the_longest_words_of_many_ranks() {
         assert!(all.iter().enumerate().all(|(r, bytes)| *bytes == vec![r as u8; 4096]));
         assert!(matches!(rank.all_gather(&[0; 4097]).unwrap_err().kind(), ErrorKind::InvalidArgument { .. }));
         rank.barrier().unwrap();
-        rank.close();
     });
 }
 
@@ -136,12 +134,12 @@ fn absent_ranks_of_a_swap_are_named() {
 }
 
 #[test]
-fn a_dead_rank_is_noticed_by_all() {
-    // Rank 1 is the parent of 5 and 6: its death must reach rank 8 over the tree's root.
+fn a_rank_that_is_excluded_is_lost_to_all_and_learns_it() {
+    // Rank 1 is the parent of 8, and the only way from there to the others.
     job(9, &fresh(), |mut rank| {
         rank.barrier().unwrap();
-        if rank.rank() == 1 {
-            return;
+        if rank.rank() == 8 {
+            rank.exclude(&[1]);
         }
         let end = soon();
         let error = loop {
@@ -151,12 +149,18 @@ fn a_dead_rank_is_noticed_by_all() {
             assert!(Instant::now() < end, "rank {} never noticed", rank.rank());
             std::thread::yield_now();
         };
-        let ErrorKind::PeerLost { peer, .. } = error.kind() else { panic!("{error}") };
-        assert_eq!(*peer, 1);
-        // Stay until the others have heard it from here.
+        if rank.rank() == 1 {
+            assert!(matches!(error.kind(), ErrorKind::Excluded { .. }), "{error}");
+            return;
+        }
+        let ErrorKind::PeerLost { peer, cause, .. } = error.kind() else { panic!("{error}") };
+        assert_eq!((*peer, cause.as_str()), (1, "rank 8 has excluded it"));
         let told = rank.all_gather_until(b"", soon()).unwrap_err();
         assert!(matches!(told.kind(), ErrorKind::PeerLost { peer: 1, .. }), "{told}");
-        rank.close();
+        // Those that are left agree, also now.
+        let agreement = rank.agree(!(1 << rank.rank()), &[rank.rank() as u8], soon()).unwrap();
+        assert_eq!((agreement.flags, agreement.gone), (!0b1_1111_1101, vec![1]));
+        assert_eq!(agreement.blob, [0]);
     });
 }
 

@@ -79,7 +79,8 @@ impl Blob {
         let (max_links, flags, first) = (u32_of(&mut bytes)?, u32_of(&mut bytes)?, u32_of(&mut bytes)?);
         let to_peer = Row { count: u32_of(&mut bytes)?, hash: to_hash };
         let from_peer = Row { count: u32_of(&mut bytes)?, hash: from_hash };
-        bytes.is_empty().then_some(Blob {
+        let known = flags & !3 == 0;
+        (known && bytes.is_empty()).then_some(Blob {
             rank,
             process,
             segment,

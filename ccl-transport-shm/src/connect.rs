@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How long to wait before a full mailbox is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// How often a rank that waits for a peer looks whether there is still hope.
+pub(crate) const GLANCE: Duration = Duration::from_millis(20);
+
 /// The new links with one peer, by channel, as both sides list them.
 #[derive(Default)]
 struct Rows {
@@ -46,7 +49,7 @@ impl ShmTransport {
             self.check(peer, row, &word)?;
             words.insert(peer, word);
         }
-        self.attach(&words, process, exchange.deadline())?;
+        self.attach(&words, process, exchange)?;
         for (&peer, row) in &rows {
             self.add(peer, row, &words[&peer])?;
         }
@@ -150,7 +153,7 @@ impl ShmTransport {
     }
 
     /// Maps the segments of all peers that are new.
-    fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, deadline: Instant) -> Result<()> {
+    fn attach(&mut self, words: &BTreeMap<Rank, Blob>, process: u128, exchange: &dyn Exchange) -> Result<()> {
         let (here, there): (Vec<_>, Vec<_>) = words.iter().partition(|(_, word)| word.process == process);
         for &(&peer, word) in &here {
             if !self.peers.contains_key(&peer) {
@@ -186,7 +189,8 @@ impl ShmTransport {
                 let segment = Segment::attach(word.segment, fd, self.geometry);
                 self.meet(peer, segment.map_err(|what| broken(peer, what))?, Some(word.mailbox()));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            exchange.check()?;
+            let left = exchange.deadline().saturating_duration_since(Instant::now());
             if left.is_zero() && !(to_send.is_empty() && to_come.is_empty()) {
                 let mut absent: Vec<_> = to_send.into_keys().chain(to_come.into_keys()).collect();
                 absent.sort_unstable();
@@ -195,14 +199,15 @@ impl ShmTransport {
             }
             if !to_come.is_empty() || !to_send.is_empty() {
                 let mailbox = self.mailbox.as_ref().expect("opened before the words were swapped");
-                mailbox.wait(if to_send.is_empty() { left } else { left.min(RETRY) });
+                mailbox.wait(left.min(if to_send.is_empty() { GLANCE } else { RETRY }));
             }
         }
-        let waited_for = here.iter().filter(|(_, word)| word.wants_descriptor);
-        let absent: Vec<_> = waited_for
-            .filter(|(_, word)| !self.segment.wait_until_taken(word.segment, deadline))
-            .map(|&(&peer, _)| peer)
-            .collect();
+        let mut absent = Vec::new();
+        for (peer, word) in here.iter().filter(|(_, word)| word.wants_descriptor) {
+            if !self.segment.wait_until_taken(word.segment, exchange)? {
+                absent.push(**peer);
+            }
+        }
         if absent.is_empty() { Ok(()) } else { Err(absent_ranks(absent, start.elapsed())) }
     }
 

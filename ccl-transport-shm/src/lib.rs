@@ -57,6 +57,9 @@ mod config;
 mod connect;
 #[cfg(not(loom))]
 mod fabric;
+#[cfg(all(not(loom), any(test, feature = "fuzzing")))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(not(loom))]
 mod host;
 #[cfg(not(loom))]

@@ -1,12 +1,14 @@
 //! Making a communicator.
 
-use crate::Communicator;
-use ccl_core::bootstrap::{Bootstrap, UniqueId};
+use crate::{AbortHandle, Communicator, flight, spawn_quiet};
+use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
+use ccl_core::flight::Memory;
 use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Collects what a communicator needs; see [`Communicator::builder`].
@@ -20,6 +22,7 @@ pub struct Builder {
     init_timeout: Option<Duration>,
     algorithm: Option<String>,
     config: Option<Config>,
+    abort: Option<AbortHandle>,
 }
 
 impl Builder {
@@ -66,8 +69,20 @@ impl Builder {
         self
     }
 
+    /// A handle that aborts the communicator, and before that the joining.
+    pub fn abort_handle(&mut self) -> AbortHandle {
+        self.abort.get_or_insert_default().clone()
+    }
+
+    /// Aborting by this handle aborts the joining and the communicator.
+    pub(crate) fn aborted_by(mut self, abort: AbortHandle) -> Builder {
+        self.abort = Some(abort);
+        self
+    }
+
     /// Joins the other ranks; returns when all have joined, or with the list of those absent.
-    pub fn build(self) -> Result<Communicator> {
+    pub fn build(mut self) -> Result<Communicator> {
+        let abort = self.abort_handle();
         let mut config = match self.config {
             Some(config) => config,
             None => Config::from_env()?,
@@ -75,13 +90,14 @@ impl Builder {
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         let size = self.size.unwrap_or(1);
+        let memory = flight::memory(config.flight_calls);
         let mut core = match (size, self.rank, &self.id) {
-            (1, None | Some(0), _) => Core::alone(config)?,
+            (1, None | Some(0), _) => Core::alone(config, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
                 return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
             }
-            (_, Some(rank), Some(id)) => join(id, rank, size, config)?,
+            (_, Some(rank), Some(id)) => join((id, rank, size), config, &abort, memory)?,
         };
         if let Some(name) = &self.algorithm {
             core.set_algorithm(Some(name))?;
@@ -90,12 +106,24 @@ impl Builder {
     }
 }
 
-fn join(id: &UniqueId, rank: Rank, size: u32, config: Config) -> Result<Core> {
+fn join(
+    (id, rank, ranks): (&UniqueId, Rank, u32),
+    config: Config,
+    abort: &AbortHandle,
+    memory: Memory,
+) -> Result<Core> {
     let deadline = Instant::now() + config.init_timeout;
-    let bootstrap = Bootstrap::join(id, rank, size, &config, deadline)?;
+    let health = Arc::clone(abort.health());
+    let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| spawn_quiet(name, body);
+    let witness = |pid: u32, communicator: u64, rank: Rank| {
+        let page = flight::Page::of_process(pid).ok().flatten()?;
+        page.state(communicator, rank)?;
+        Some(Box::new(move || page.state(communicator, rank)) as Testimony)
+    };
+    let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
     let shm = ShmTransport::new(
         rank,
-        size,
+        ranks,
         &ShmConfig {
             slot_bytes: config.slot_bytes,
             credits: config.credits,
@@ -104,5 +132,5 @@ fn join(id: &UniqueId, rank: Rank, size: u32, config: Config) -> Result<Core> {
         },
     )?;
     let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
-    Core::new(bootstrap, transports, config)
+    Core::new(bootstrap, transports, config, memory)
 }

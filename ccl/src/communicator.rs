@@ -1,12 +1,13 @@
 //! The communicator with typed calls.
 
 use crate::{
-    AbortHandle, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey, Rank, ReduceOp,
-    Route, SharedMemory, UniqueId,
+    AbortHandle, Agreement, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey,
+    Rank, ReduceOp, Route, SharedMemory, UniqueId,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
+use ccl_core::flight::RankState;
 use ccl_core::{Error, Result};
 use std::ops::Range;
 use std::time::Duration;
@@ -218,9 +219,32 @@ impl Communicator {
         self.core.abort_handle()
     }
 
+    /// The ranks that are lost, in order: dead, frozen, or excluded by [`shrink`](Communicator::shrink).
+    pub fn lost(&self) -> Vec<Rank> {
+        self.core.lost()
+    }
+
+    /// Ends the communicator for all ranks, for this reason: their calls, those that run and later ones, end with
+    /// [`ErrorKind::Ended`](crate::ErrorKind::Ended). What is left to do is to agree, to shrink and to drop it.
+    pub fn revoke(&mut self, reason: &str) {
+        self.core.revoke(reason);
+    }
+
+    /// Agrees with all ranks that are not gone: all of them get the same, the and of all flags and who is gone. Also
+    /// when ranks die meanwhile, and after the communicator broke or was revoked. All ranks that are left must call it, at the
+    /// same place among their agreements and shrinks. Waits for `RDMACCL_INIT_TIMEOUT` at most.
+    pub fn agree(&mut self, flags: u64) -> Result<Agreement> {
+        self.core.agree(flags, &[])
+    }
+
     /// Host name and process of each rank.
     pub fn places(&self) -> Vec<(String, u32)> {
         self.core.places()
+    }
+
+    /// What this rank does and did last, from its flight record.
+    pub fn state(&self) -> RankState {
+        self.core.state()
     }
 
     /// Why no more calls are taken, if so: the first error in the middle of a call.

@@ -40,9 +40,11 @@ mod communicator;
 #[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]
+pub mod flight;
+#[cfg(not(loom))]
 mod group;
 #[cfg(not(loom))]
-mod monitor;
+mod shrink;
 #[cfg(not(loom))]
 mod split;
 #[cfg(not(loom))]
@@ -60,6 +62,7 @@ mod loom_tests;
 pub use ccl_core::bootstrap::{UNIQUE_ID_BYTES, UniqueId, launch};
 pub use ccl_core::communicator::{AbortHandle, Call, Explanation, Operation, Route};
 pub use ccl_core::config::{self, Config};
+pub use ccl_core::control::Agreement;
 pub use ccl_core::engine::Blocks;
 pub use ccl_core::error::RankList;
 pub use ccl_core::simd::{Buffers, Level};
@@ -71,11 +74,11 @@ pub use sys::{Entered, Turn, Turnstile};
 #[cfg(not(loom))]
 pub use {
     builder::Builder,
+    ccl_core::monitor::{Guard, Monitor},
     ccl_transport_shm::SharedMemory,
     communicator::{Communicator, Description},
     element::{Element, F8E4M3, F8E5M2},
     group::{Batch, run_together},
-    monitor::{Guard, Monitor},
     stream::Stream,
     sys::spawn_quiet,
     turn::together,

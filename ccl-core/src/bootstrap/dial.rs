@@ -31,6 +31,8 @@ enum Failure {
     Untried,
     /// It came to nothing, which may change.
     Passing(String),
+    /// Nobody listens there.
+    Nobody(String),
     /// Another job or another version answered.
     Final(String),
 }
@@ -76,6 +78,7 @@ impl Dialer {
         if let Some(cause) = &self.connection.closed {
             *failure = match self.connection.refused {
                 true => Failure::Final(cause.clone()),
+                false if self.connection.nobody => Failure::Nobody(cause.clone()),
                 false => Failure::Passing(cause.clone()),
             };
             self.retry_at = self.retry_at.min(self.connection.since + pause);
@@ -112,11 +115,20 @@ impl Dialer {
             && self.failures.iter().any(|failure| matches!(failure, Failure::Final(_)))
     }
 
+    /// Once every address has failed: how, and whether nobody of this job listens at any of them.
+    pub(super) fn has_failed(&self) -> Option<(String, bool)> {
+        let gone = |failure: &Failure| matches!(failure, Failure::Nobody(_) | Failure::Final(_));
+        let tried = self.failures.iter().all(|failure| *failure != Failure::Untried);
+        tried.then(|| (self.failures(), self.failures.iter().all(gone)))
+    }
+
     /// What became of each address.
     pub(super) fn failures(&self) -> String {
         let each = self.addresses.iter().zip(&self.failures).map(|(address, failure)| match failure {
             Failure::Untried => format!("{address}: no answer"),
-            Failure::Passing(cause) | Failure::Final(cause) => format!("{address}: {cause}"),
+            Failure::Passing(cause) | Failure::Nobody(cause) | Failure::Final(cause) => {
+                format!("{address}: {cause}")
+            }
         });
         each.collect::<Vec<_>>().join("; ")
     }

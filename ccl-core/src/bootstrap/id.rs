@@ -44,14 +44,47 @@ const MOST_ADDRESSES: usize = (CHECKSUM_AT - ADDRESSES_AT) / ADDRESS_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; UNIQUE_ID_BYTES]);
 
+/// A new id and its root service, which ends with it.
+#[derive(Debug)]
+pub struct Meeting {
+    id: UniqueId,
+    stop: Option<root::Stop>,
+}
+
+impl Meeting {
+    /// A new id with its root service.
+    pub fn open(config: &Config) -> Result<Meeting> {
+        let listeners = listen(config)?;
+        let id = UniqueId::new(Key::random()?, &listeners.addresses, Kind::Given);
+        let stop = root::serve(listeners.sockets, id.key(), config)?;
+        Ok(Meeting { id, stop: Some(stop) })
+    }
+
+    /// The id.
+    pub fn id(&self) -> &UniqueId {
+        &self.id
+    }
+
+    /// Lets the root service run until all ranks have joined, or the deadline.
+    pub fn stay(mut self) -> UniqueId {
+        self.stop = None;
+        self.id
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.stop {
+            stop.stop();
+        }
+    }
+}
+
 impl UniqueId {
     /// A new id. Starts the root service: a thread `rdmaccl-root` that ends when all ranks have joined or the
     /// deadline of initialisation has passed.
     pub fn create(config: &Config) -> Result<UniqueId> {
-        let listeners = listen(config)?;
-        let id = UniqueId::new(Key::random()?, &listeners.addresses, Kind::Given);
-        root::serve(listeners.sockets, id.key(), config)?;
-        Ok(id)
+        Meeting::open(config).map(Meeting::stay)
     }
 
     /// The id that all ranks of a launcher derive alike from one address: rank 0 listens there, on the
@@ -82,7 +115,7 @@ impl UniqueId {
         let mut failure = None;
         for port in first..=last {
             match listen_at(&named, port, loopback_only, config) {
-                Ok(sockets) => return root::serve(sockets, self.key(), config),
+                Ok(sockets) => return root::serve(sockets, self.key(), config).map(drop),
                 Err(error) => failure = Some(error),
             }
         }
@@ -114,9 +147,14 @@ impl UniqueId {
             }
             slot[17..].copy_from_slice(&address.port().to_le_bytes());
         }
+        UniqueId(UniqueId::sealed(bytes))
+    }
+
+    /// The bytes with their checksum.
+    pub(super) fn sealed(mut bytes: [u8; UNIQUE_ID_BYTES]) -> [u8; UNIQUE_ID_BYTES] {
         let checksum = checksum(&bytes);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum);
-        UniqueId(bytes)
+        bytes
     }
 
     /// The id in these bytes, checked.

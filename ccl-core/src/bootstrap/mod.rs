@@ -1,10 +1,12 @@
-//! Bringing ranks together: from a [`UniqueId`] to a tree of connections with a deadline on every step.
+//! Bringing ranks together: from a [`UniqueId`] to a control plane with a deadline on every step.
 //!
 //! 1. Rank 0 makes a [`UniqueId`], which starts the root service; the user gives the id to all ranks.
-//! 2. Every rank calls [`Bootstrap::join`]: it opens a listener, tells the root who and where it is, and waits.
+//! 2. Every rank [joins](Bootstrap::join): it opens a listener, tells the root who and where it is, and waits.
 //!    When all have come, the root gives each its parent's address and a fresh session key, and ends.
-//! 3. Each rank connects to its parent. The tree stays: [`all_gather`](Bootstrap::all_gather) and
-//!    [`barrier`](Bootstrap::barrier) run over it in O(log n) rounds, and [`check`](Bootstrap::check) sees deaths on it.
+//! 3. Each rank connects to its parent. From then on its control thread keeps the ranks connected, whoever goes, and
+//!    knows how each of them is; it runs a [control node](crate::control). What it knows lies in the rank's [`Health`].
+//!    [`all_gather`](Bootstrap::all_gather), [`barrier`](Bootstrap::barrier) and [`agree`](Bootstrap::agree) run over it in
+//!    O(log n) rounds.
 //! 4. Transports connect through [`exchange`](Bootstrap::exchange), which swaps blobs between pairs.
 //!
 //! It promises that every wait ends, at a deadline, with the list of absent ranks; that no message from
@@ -13,15 +15,21 @@
 //! and names, no user data.
 
 use crate::config::Config;
+use crate::control::{Agreement, Command, End, EndKind, GatherFailed};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{self, RankState};
 use crate::plan::Rank;
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 mod dial;
+mod driver;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod health;
 mod id;
 mod interfaces;
 mod key;
@@ -37,19 +45,23 @@ mod tests;
 mod tree;
 mod wire;
 
-pub use id::{UNIQUE_ID_BYTES, UniqueId};
+pub use health::{Health, Observer};
+pub use id::{Meeting, UNIQUE_ID_BYTES, UniqueId};
 pub use swap::Swapper;
 
 use dial::Dialer;
+use driver::Driver;
 use key::Key;
 use lobby::Lobby;
 use net::{Connection, bootstrap_error, wait};
 use session::Purpose;
-use tree::Tree;
 use wire::{Member, Message, Refusal};
 
 /// How much longer than its deadline a rank waits for the root's word on who is absent.
-const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a rank waits for a verdict: an inquest, and the ways there and back.
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// Ranks of a job at most: what one root service and the lists in its messages hold.
 pub const MOST_RANKS: u32 = 8192;
@@ -60,12 +72,12 @@ pub struct Bootstrap {
     rank: Rank,
     ranks: u32,
     session: Key,
-    lobby: Lobby,
-    /// Peers that called for a swap before this rank named them; one connection each at most.
-    callers: BTreeMap<Rank, Connection>,
-    tree: Tree,
-    members: Vec<Member>,
-    patience: std::time::Duration,
+    health: Arc<Health>,
+    /// The control thread, until this rank leaves.
+    thread: Option<JoinHandle<()>>,
+    /// Why this rank may be out of step with the others: the first exchange that failed.
+    failed: Option<String>,
+    patience: Duration,
 }
 
 /// Where a rank lives.
@@ -79,16 +91,42 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-impl Bootstrap {
-    /// Joins the job of this id as one of `ranks`; returns when this rank and its neighbours in the tree and
-    /// everybody else has joined, or at the deadline with the list of those who have not.
-    pub fn join(
-        id: &UniqueId,
-        rank: Rank,
-        ranks: u32,
-        config: &Config,
-        deadline: Instant,
-    ) -> Result<Bootstrap> {
+/// How a thread is started: with its name and what it does.
+pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
+
+/// Finds what a rank of a communicator, in this process of this host, says of itself also when it is dead: given the
+/// process, the communicator and the rank.
+pub type Witness = fn(u32, u64, Rank) -> Option<Testimony>;
+
+/// What a [`Witness`] has found.
+pub type Testimony = Box<dyn Fn() -> Option<RankState> + Send>;
+
+/// What joining needs; [`Bootstrap::join`] for the common case.
+#[derive(Debug)]
+pub struct Joining<'a> {
+    /// The job.
+    pub id: &'a UniqueId,
+    /// This rank.
+    pub rank: Rank,
+    /// How many there are.
+    pub ranks: u32,
+    /// The settings.
+    pub config: &'a Config,
+    /// When to give up.
+    pub deadline: Instant,
+    /// Where it shall be told how this rank is; aborting it ends the joining too.
+    pub health: Arc<Health>,
+    /// What starts the control thread.
+    pub spawn: Spawn,
+    /// Who knows the last words of neighbours on this host.
+    pub witness: Witness,
+}
+
+impl Joining<'_> {
+    /// Joins the job; returns when this rank and its neighbours in the tree and everybody else has joined, or at
+    /// the deadline with the list of those who have not.
+    pub fn join(self) -> Result<Bootstrap> {
+        let Joining { id, rank, ranks, config, deadline, ref health, spawn, .. } = self;
         if ranks == 0 || ranks > MOST_RANKS || rank >= ranks {
             return Err(Error::invalid(
                 format!("rank {rank} of {ranks}"),
@@ -96,27 +134,167 @@ impl Bootstrap {
             ));
         }
         let start = Instant::now();
+        health.attach(rank)?;
         if id.is_rendezvous() && rank == 0 {
             id.serve_rendezvous(config)?;
         }
         let listeners = listen::listen(config)?;
         let own = own_member(listeners.addresses, config);
-        let (session, parent) = ask_root(id, rank, ranks, own.clone(), deadline)?;
+        let (session, parent) = self.ask_root(own.clone())?;
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
         let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap]);
-        let mut callers = BTreeMap::new();
-        let tree = grow(rank, ranks, parent, session, &mut lobby, &mut callers, deadline)?;
-        let patience = config.init_timeout;
+        let neighbours = self.grow(parent, session, &mut lobby)?;
+        let driver = Driver::new(&self, session, lobby, neighbours);
+        let thread = spawn("ccl-control", Box::new(move || driver.run())).map_err(|e| {
+            Error::system("starting the control thread", e, "raise the limit of threads (ulimit -u)")
+        })?;
+        let (thread, patience) = (Some(thread), config.init_timeout);
         let mut joined =
-            Bootstrap { rank, ranks, session, lobby, callers, tree, members: Vec::new(), patience };
-        let members = joined.tree.all_gather(&own.to_bytes(), deadline)?;
-        joined.members = members
+            Bootstrap { rank, ranks, session, health: Arc::clone(health), thread, failed: None, patience };
+        let members = joined.all_gather_until(&own.to_bytes(), deadline)?;
+        let members = members
             .iter()
             .map(|bytes| Member::from_bytes(bytes).ok().filter(|m| !m.addresses.is_empty()))
             .collect::<Option<_>>()
             .ok_or_else(|| bootstrap_error("a rank announced itself with something else than an address"))?;
+        health.set_members(members);
         tracing::info!(rank, ranks, elapsed = ?start.elapsed(), "joined");
         Ok(joined)
+    }
+
+    /// Reports to the root and waits until it has seen everybody.
+    fn ask_root(&self, member: Member) -> Result<(Key, Option<Member>)> {
+        let &Joining { id, rank, ranks, deadline, .. } = self;
+        let start = Instant::now();
+        let patience_ms = deadline.saturating_duration_since(start).as_millis() as u64;
+        let words = vec![Message::Join { rank, ranks, patience_ms, member }];
+        let mut dialer = Dialer::new(id.addresses(), id.key(), Purpose::Join, words)?;
+        let timeout = |absent: Vec<Rank>, remedy: String| -> Error {
+            let phase = format!("initialisation of rank {rank} of {ranks}");
+            ErrorKind::Timeout { phase, waited: start.elapsed(), absent, remedy }.into()
+        };
+        loop {
+            match dialer.hear()? {
+                Some(Message::Welcome { session, parent }) => return Ok((Key(session), parent)),
+                Some(Message::Refusal(Refusal::Absent(absent))) => {
+                    let remedy =
+                        "check that they were started, with this run's id, and can connect to this host";
+                    return Err(timeout(absent, remedy.to_string()));
+                }
+                Some(Message::Refusal(Refusal::Conflict(text))) => return Err(bootstrap_error(text)),
+                Some(Message::Refusal(Refusal::Left { rank, cause })) => {
+                    return Err(Error::lost(rank, cause));
+                }
+                Some(_) => return Err(bootstrap_error("the root answered with something else")),
+                None => {}
+            }
+            let is_up = dialer.is_up();
+            if let (true, Some(cause)) = (is_up, &dialer.connection.closed) {
+                return Err(bootstrap_error(format!("rank 0's root service went away: {cause}")));
+            }
+            if !id.is_rendezvous() && dialer.is_hopeless() {
+                return Err(bootstrap_error(format!(
+                    "no root service takes this rank: {}",
+                    dialer.failures()
+                )));
+            }
+            let now = Instant::now();
+            if !is_up && now >= deadline {
+                let remedy = format!("rank 0's root service was not reached ({})", dialer.failures());
+                return Err(timeout(vec![0], remedy));
+            }
+            if now >= deadline + GRACE {
+                return Err(timeout(
+                    vec![0],
+                    "rank 0's root service is silent; look at its host".to_string(),
+                ));
+            }
+            self.health.check()?;
+            let until = if is_up { deadline + GRACE } else { deadline.min(dialer.wake()) };
+            self.sleep(&[], std::iter::once(&mut dialer.connection), until)?;
+        }
+    }
+
+    /// Connects to the parent and lets the children in.
+    fn grow(
+        &self,
+        parent: Option<Member>,
+        session: Key,
+        lobby: &mut Lobby,
+    ) -> Result<Vec<(Rank, Connection)>> {
+        let &Joining { rank, ranks, deadline, .. } = self;
+        let start = Instant::now();
+        let mut missing: Vec<Rank> = tree::children(rank, ranks).collect();
+        let mut joined: Vec<(Rank, Connection)> = Vec::new();
+        let words = vec![Message::Caller { rank }];
+        let mut dialer =
+            parent.map(|p| Dialer::new(p.addresses, session, Purpose::Tree, words)).transpose()?;
+        let parent = tree::parent(rank);
+        loop {
+            for (connection, message) in lobby.greet(Instant::now()) {
+                let Message::Caller { rank: caller } = message else { continue };
+                match connection.session.purpose() {
+                    Some(Purpose::Tree) if missing.contains(&caller) => {
+                        missing.retain(|child| *child != caller);
+                        joined.push((caller, connection));
+                    }
+                    Some(Purpose::Swap) if caller < rank => self.health.receive_caller(caller, connection),
+                    _ => {}
+                }
+            }
+            let is_up = dialer.as_mut().map_or(Ok(false), Dialer::connect)?;
+            if let (true, Some(parent), Some(dialling)) = (is_up, parent, dialer.take_if(|_| is_up)) {
+                joined.push((parent, dialling.connection));
+            }
+            if missing.is_empty() && dialer.is_none() {
+                return Ok(joined);
+            }
+            if Instant::now() >= deadline {
+                missing.extend(dialer.is_some().then_some(parent).flatten());
+                return Err(ErrorKind::Timeout {
+                    phase: "connecting the control tree".into(),
+                    waited: start.elapsed(),
+                    absent: missing,
+                    remedy: "check that these hosts reach each other, and RDMACCL_SOCKET_IFNAME".into(),
+                }
+                .into());
+            }
+            let until = dialer.as_ref().map_or(deadline, |d| d.wake().min(deadline));
+            let own = dialer.iter_mut().map(|d| &mut d.connection);
+            let (sockets, strangers, wake) = lobby.watch();
+            self.health.check()?;
+            self.sleep(sockets, own.chain(strangers), wake.map_or(until, |wake| wake.min(until)))?;
+        }
+    }
+
+    /// Sleeps as [`wait`] does, and wakes for an abort.
+    fn sleep<'a>(
+        &'a self,
+        listeners: &'a [TcpListener],
+        connections: impl Iterator<Item = &'a mut Connection>,
+        until: Instant,
+    ) -> Result<()> {
+        let bell = self.health.caller_bell();
+        wait(listeners, bell, connections, until)?;
+        if let Some(bell) = bell {
+            health::hush(bell);
+        }
+        Ok(())
+    }
+}
+
+impl Bootstrap {
+    /// Joins the job of this id as one of `ranks`, with a control thread like any other and nobody to abort it.
+    pub fn join(
+        id: &UniqueId,
+        rank: Rank,
+        ranks: u32,
+        config: &Config,
+        deadline: Instant,
+    ) -> Result<Bootstrap> {
+        let spawn: Spawn = |name, body| std::thread::Builder::new().name(name.into()).spawn(body);
+        let (health, witness) = (Arc::default(), (|_, _, _| None) as Witness);
+        Joining { id, rank, ranks, config, deadline, health, spawn, witness }.join()
     }
 
     /// This rank.
@@ -129,10 +307,20 @@ impl Bootstrap {
         self.ranks
     }
 
+    /// A number that all ranks of this job have in common, and no other job has.
+    pub fn identity(&self) -> u64 {
+        identity_of(&self.session)
+    }
+
     /// Where each rank lives, by rank.
     pub fn peers(&self) -> Vec<Peer> {
         let peer = |m: &Member| Peer { host: m.host.clone(), pid: m.pid, address: m.addresses[0] };
-        self.members.iter().map(peer).collect()
+        self.health.members().iter().map(peer).collect()
+    }
+
+    /// How this rank is.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     /// Everybody's bytes, by rank; at most 4096 of each. Waits for `RDMACCL_INIT_TIMEOUT` at most.
@@ -149,7 +337,38 @@ impl Bootstrap {
             let what = format!("{} bytes in an all-gather of the bootstrap", bytes.len());
             return Err(Error::invalid(what, format!("give at most {}", wire::MAX_BLOB)));
         }
-        self.tree.all_gather(bytes, deadline)
+        self.in_step()?;
+        self.gather(bytes, deadline).inspect_err(|error| self.fail(error))
+    }
+
+    fn gather(&self, bytes: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+        let start = Instant::now();
+        let timeout = |absent: Vec<Rank>| -> Error {
+            ErrorKind::Timeout {
+                phase: format!("the all-gather among {} ranks", self.ranks),
+                waited: start.elapsed(),
+                absent,
+                remedy: "look at their logs, or raise RDMACCL_INIT_TIMEOUT".into(),
+            }
+            .into()
+        };
+        self.health.state.lock().gathered = None;
+        let limit = deadline.saturating_duration_since(start);
+        self.health.command(Command::Gather { bytes: bytes.to_vec(), deadline: limit });
+        let patience = deadline + 2 * GRACE;
+        let gathered = self.health.wait(patience, |state| state.gathered.take(), |_, state| state.error())?;
+        match gathered {
+            Some(Ok(all)) => Ok(all),
+            Some(Err(GatherFailed { absent, left: true })) => {
+                let rank = absent.first().copied().unwrap_or_default();
+                Err(Error::lost(rank, "it closed its communicator before this call"))
+            }
+            Some(Err(GatherFailed { absent, left: false })) => Err(timeout(absent)),
+            None => {
+                self.health.command(Command::GiveUp);
+                Err(timeout(Vec::new()))
+            }
+        }
     }
 
     /// Returns when all ranks have called it.
@@ -157,38 +376,82 @@ impl Bootstrap {
         self.all_gather(&[]).map(drop)
     }
 
+    /// Agrees with all ranks that are not gone: everyone gets the and of all flags, the blob of the lowest rank that
+    /// gave one (at most 256 bytes), and who is gone. Also when ranks die meanwhile, and after the communicator has ended.
+    pub fn agree(&self, flags: u64, blob: &[u8], deadline: Instant) -> Result<Agreement> {
+        let start = Instant::now();
+        self.health.state.lock().agreed = None;
+        self.health.command(Command::Agree { flags, blob: blob.to_vec() });
+        let hopeless = |health: &Health, state: &health::State| {
+            let excluded = state.error().filter(|e| matches!(e.kind(), ErrorKind::Excluded { .. }));
+            excluded.or_else(|| health.is_aborted().then(|| ErrorKind::Aborted.into()))
+        };
+        let agreed = self.health.wait(deadline, |state| state.agreed.take(), hopeless)?;
+        agreed.ok_or_else(|| {
+            self.health.command(Command::GiveUp);
+            ErrorKind::Timeout {
+                phase: "an agreement among the ranks that are left".into(),
+                waited: start.elapsed(),
+                absent: Vec::new(),
+                remedy: "all of them must call it, at the same place among their agreements".into(),
+            }
+            .into()
+        })
+    }
+
+    /// Asks for an inquest and waits for its verdict: the error with which the communicator has ended, which may also
+    /// be another; `None` if there is none within a few seconds.
+    pub fn inquire(&self, reason: &flight::Reason) -> Option<Error> {
+        self.health.command(Command::Inquire { reason: reason.to_bytes() });
+        self.health.wait_for_error(PATIENCE)
+    }
+
+    /// Ends the communicator for all ranks.
+    pub fn end(&self, kind: EndKind, text: impl Into<String>) {
+        self.health.command(Command::End(End { by: self.rank, kind, text: text.into() }));
+    }
+
+    /// Declares ranks lost.
+    pub fn exclude(&self, ranks: &[Rank]) {
+        let cause = format!("rank {} has excluded it", self.rank);
+        self.health.command(Command::Exclude { ranks: ranks.to_vec(), cause });
+    }
+
     /// Swaps blobs between pairs of ranks until the deadline.
     pub fn exchange(&mut self, deadline: Instant) -> Swapper<'_> {
         Swapper::new(self, deadline)
     }
 
-    /// Looks at the tree without waiting: [`ErrorKind::PeerLost`] where a rank is dead. A few system calls;
-    /// also passes on what others have told, so call it every few milliseconds while waiting for peers.
-    pub fn check(&mut self) -> Result<()> {
-        self.tree.check()
+    /// Looks without waiting: an error where calls cannot go on, because a rank is dead, say.
+    pub fn check(&self) -> Result<()> {
+        self.health.check()
     }
 
-    /// What ends this rank's waits here with [`ErrorKind::Aborted`], from any thread, when it is set.
-    pub fn aborted(&self) -> Arc<AtomicBool> {
-        self.tree.aborted()
+    /// [`ErrorKind::Broken`] after an exchange that failed: the ranks no longer agree on what comes next.
+    fn in_step(&self) -> Result<()> {
+        self.check()?;
+        self.failed.as_ref().map_or(Ok(()), |cause| Err(ErrorKind::Broken(cause.clone()).into()))
     }
 
-    /// Leaves in order. Dropping a `Bootstrap` instead is death in the eyes of the others.
-    pub fn close(self) {
-        self.tree.close();
+    /// Remembers that an exchange failed.
+    fn fail(&mut self, error: &Error) {
+        self.failed.get_or_insert_with(|| error.to_string());
     }
+}
 
-    /// Lets in whoever has called, without waiting.
-    fn receive_callers(&mut self) {
-        for (connection, message) in self.lobby.greet(Instant::now()) {
-            // A newer call of a peer replaces one that came to nothing.
-            if let (Message::Caller { rank }, Some(Purpose::Swap)) = (message, connection.session.purpose())
-                && rank < self.rank
-            {
-                self.callers.insert(rank, connection);
-            }
+/// Leaves in order. What else there is to say, of a panic or an abort, must have been said.
+impl Drop for Bootstrap {
+    fn drop(&mut self) {
+        self.health.command(Command::Leave);
+        if let Some(thread) = self.thread.take() {
+            // It catches its panics.
+            let _ = thread.join();
         }
     }
+}
+
+fn identity_of(session: &Key) -> u64 {
+    u64::from_le_bytes(*session.derive(&[b"identity"]).0.first_chunk().expect("a key has 32 bytes"))
 }
 
 fn own_member(addresses: Vec<SocketAddr>, config: &Config) -> Member {
@@ -197,106 +460,4 @@ fn own_member(addresses: Vec<SocketAddr>, config: &Config) -> Member {
         .clone()
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     Member { host, pid: std::process::id(), addresses }
-}
-
-/// Reports to the root and waits until it has seen everybody.
-fn ask_root(
-    id: &UniqueId,
-    rank: Rank,
-    ranks: u32,
-    member: Member,
-    deadline: Instant,
-) -> Result<(Key, Option<Member>)> {
-    let start = Instant::now();
-    let patience_ms = deadline.saturating_duration_since(start).as_millis() as u64;
-    let words = vec![Message::Join { rank, ranks, patience_ms, member }];
-    let mut dialer = Dialer::new(id.addresses(), id.key(), Purpose::Join, words)?;
-    let timeout = |absent: Vec<Rank>, remedy: String| -> Error {
-        let phase = format!("initialisation of rank {rank} of {ranks}");
-        ErrorKind::Timeout { phase, waited: start.elapsed(), absent, remedy }.into()
-    };
-    loop {
-        match dialer.hear()? {
-            Some(Message::Welcome { session, parent }) => return Ok((Key(session), parent)),
-            Some(Message::Refusal(Refusal::Absent(absent))) => {
-                let remedy = "check that they were started, with this run's id, and can connect to this host";
-                return Err(timeout(absent, remedy.to_string()));
-            }
-            Some(Message::Refusal(Refusal::Conflict(text))) => return Err(bootstrap_error(text)),
-            Some(Message::Refusal(Refusal::Left { rank, cause })) => {
-                return Err(Error::lost(rank, cause));
-            }
-            Some(_) => return Err(bootstrap_error("the root answered with something else")),
-            None => {}
-        }
-        let is_up = dialer.is_up();
-        if let (true, Some(cause)) = (is_up, &dialer.connection.closed) {
-            return Err(bootstrap_error(format!("rank 0's root service went away: {cause}")));
-        }
-        if !id.is_rendezvous() && dialer.is_hopeless() {
-            return Err(bootstrap_error(format!("no root service takes this rank: {}", dialer.failures())));
-        }
-        let now = Instant::now();
-        if !is_up && now >= deadline {
-            let remedy = format!("rank 0's root service was not reached ({})", dialer.failures());
-            return Err(timeout(vec![0], remedy));
-        }
-        if now >= deadline + GRACE {
-            return Err(timeout(vec![0], "rank 0's root service is silent; look at its host".to_string()));
-        }
-        let until = if is_up { deadline + GRACE } else { deadline.min(dialer.wake()) };
-        wait(&[], std::iter::once(&mut dialer.connection), until)?;
-    }
-}
-
-/// Connects to the parent and lets the children in.
-fn grow(
-    rank: Rank,
-    ranks: u32,
-    parent: Option<Member>,
-    session: Key,
-    lobby: &mut Lobby,
-    callers: &mut BTreeMap<Rank, Connection>,
-    deadline: Instant,
-) -> Result<Tree> {
-    let start = Instant::now();
-    let mut missing: Vec<Rank> = tree::children(rank, ranks).collect();
-    let mut joined: Vec<(Rank, Connection)> = Vec::new();
-    let words = vec![Message::Caller { rank }];
-    let mut dialer = parent.map(|p| Dialer::new(p.addresses, session, Purpose::Tree, words)).transpose()?;
-    let parent = tree::parent(rank);
-    loop {
-        for (connection, message) in lobby.greet(Instant::now()) {
-            let Message::Caller { rank: caller } = message else { continue };
-            match connection.session.purpose() {
-                Some(Purpose::Tree) if missing.contains(&caller) => {
-                    missing.retain(|child| *child != caller);
-                    joined.push((caller, connection));
-                }
-                Some(Purpose::Swap) if caller < rank => drop(callers.insert(caller, connection)),
-                _ => {}
-            }
-        }
-        let is_up = dialer.as_mut().map_or(Ok(false), Dialer::connect)?;
-        if let (true, Some(parent), Some(dialling)) = (is_up, parent, dialer.take_if(|_| is_up)) {
-            joined.push((parent, dialling.connection));
-        }
-        if missing.is_empty() && dialer.is_none() {
-            return Ok(Tree::new(rank, ranks, joined));
-        }
-        if Instant::now() >= deadline {
-            missing.extend(dialer.is_some().then_some(parent).flatten());
-            return Err(ErrorKind::Timeout {
-                phase: "connecting the control tree".into(),
-                waited: start.elapsed(),
-                absent: missing,
-                remedy: "check that these hosts reach each other, and RDMACCL_SOCKET_IFNAME".into(),
-            }
-            .into());
-        }
-        let until = dialer.as_ref().map_or(deadline, |d| d.wake().min(deadline));
-        let own = dialer.iter_mut().map(|d| &mut d.connection);
-        let (sockets, strangers, wake) = lobby.watch();
-        wait(sockets, own.chain(strangers), wake.map_or(until, |wake| wake.min(until)))?;
-    }
 }

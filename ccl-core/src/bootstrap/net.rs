@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Silence after which a peer's host is asked whether it is there.
@@ -32,10 +32,14 @@ pub(super) struct Connection {
     connecting: bool,
     /// When it was opened; handshakes have a deadline of their own.
     pub(super) since: Instant,
-    /// Why nothing more can come or go.
+    /// Why nothing more can come.
     pub(super) closed: Option<String>,
+    /// Whether nothing more can go: the other end has closed. What it said before that may still be on its way.
+    mute: bool,
     /// Whether the other end turned this one away for good.
     pub(super) refused: bool,
+    /// Whether nobody listens where it was to go.
+    pub(super) nobody: bool,
 }
 
 impl Connection {
@@ -47,7 +51,7 @@ impl Connection {
             .map_err(|e| Error::system("socket", e, "check `ulimit -n`"))?;
         let closed = match net::connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => None,
-            Err(e) => Some(e.to_string()),
+            Err(e) => Some(e),
         };
         Connection::new(TcpStream::from(socket), Session::dial(key, purpose)?, true, closed)
     }
@@ -61,13 +65,24 @@ impl Connection {
         stream: TcpStream,
         session: Session,
         connecting: bool,
-        closed: Option<String>,
+        closed: Option<Errno>,
     ) -> Result<Connection> {
+        let nobody = closed == Some(Errno::CONNREFUSED);
+        let closed = closed.map(|e| e.to_string());
         let set_up = |e: std::io::Error| Error::system("setting up a connection", e, "check the network");
         stream.set_nonblocking(true).map_err(set_up)?;
         stream.set_nodelay(true).map_err(set_up)?;
         watch_peer(&stream).map_err(|e| set_up(e.into()))?;
-        Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false })
+        Ok(Connection {
+            stream,
+            session,
+            connecting,
+            since: Instant::now(),
+            closed,
+            mute: false,
+            refused: false,
+            nobody,
+        })
     }
 
     /// Whether both ends have proved that they belong together.
@@ -77,7 +92,7 @@ impl Connection {
 
     /// What a poll should look for.
     pub(super) fn interest(&mut self) -> PollFlags {
-        if self.connecting || !self.session.outgoing().is_empty() {
+        if !self.mute && (self.connecting || !self.session.outgoing().is_empty()) {
             PollFlags::IN | PollFlags::OUT
         } else {
             PollFlags::IN
@@ -86,7 +101,7 @@ impl Connection {
 
     /// Whether everything that was said has left.
     pub(super) fn is_flushed(&mut self) -> bool {
-        self.closed.is_some() || (self.is_open() && self.session.outgoing().is_empty())
+        self.closed.is_some() || self.mute || (self.is_open() && self.session.outgoing().is_empty())
     }
 
     /// Says something and sends what goes without waiting.
@@ -146,13 +161,16 @@ impl Connection {
                 Err(e) if e.kind() == Io::WouldBlock => return,
                 Err(e) if e.kind() == Io::NotConnected && self.connecting => return,
                 Err(e) if e.kind() == Io::Interrupted => {}
-                Err(e) => self.closed = Some(e.to_string()),
+                Err(e) => {
+                    self.nobody = e.kind() == Io::ConnectionRefused;
+                    self.closed = Some(e.to_string());
+                }
             }
         }
     }
 
     fn write(&mut self) {
-        while self.closed.is_none() && !self.session.outgoing().is_empty() {
+        while self.closed.is_none() && !self.mute && !self.session.outgoing().is_empty() {
             match self.stream.write(self.session.outgoing()) {
                 Ok(len) => {
                     self.connecting = false;
@@ -161,7 +179,11 @@ impl Connection {
                 Err(e) if e.kind() == Io::WouldBlock => return,
                 Err(e) if e.kind() == Io::NotConnected && self.connecting => return,
                 Err(e) if e.kind() == Io::Interrupted => {}
-                Err(e) => self.closed = Some(e.to_string()),
+                Err(e) if matches!(e.kind(), Io::BrokenPipe | Io::ConnectionReset) => self.mute = true,
+                Err(e) => {
+                    self.nobody = e.kind() == Io::ConnectionRefused;
+                    self.closed = Some(e.to_string());
+                }
             }
         }
     }
@@ -187,14 +209,16 @@ fn watch_peer(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_user_timeout(stream, (IDLE + INTERVAL * PROBES).as_millis() as u32)
 }
 
-/// Sleeps until one of these may have something to do, or until the deadline.
+/// Sleeps until one of these may have something to do, or the bell was rung, or until the deadline.
 pub(super) fn wait<'a>(
     listeners: &'a [TcpListener],
+    bell: Option<&'a OwnedFd>,
     connections: impl Iterator<Item = &'a mut Connection>,
     until: Instant,
 ) -> Result<()> {
     let mut fds: Vec<PollFd<'_>> = Vec::new();
     fds.extend(listeners.iter().map(|l| PollFd::from_borrowed_fd(l.as_fd(), PollFlags::IN)));
+    fds.extend(bell.map(|bell| PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)));
     for connection in connections.filter(|c| c.closed.is_none()) {
         let interest = connection.interest();
         let connection: &'a Connection = connection;

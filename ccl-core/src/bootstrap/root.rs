@@ -1,5 +1,6 @@
 //! The root service: waits for all ranks, and tells each its parent in the tree.
 
+use super::health::{bell, ring};
 use super::key::Key;
 use super::lobby::Lobby;
 use super::net::{Connection, wait};
@@ -11,15 +12,35 @@ use crate::error::{Error, Result};
 use crate::plan::Rank;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the last words may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// Ends a root service before its time. Dropping it does not.
+#[derive(Clone, Debug)]
+pub(super) struct Stop {
+    bell: Arc<OwnedFd>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Stop {
+    pub(super) fn stop(&self) {
+        // The bell orders it.
+        self.stopped.store(true, Ordering::Relaxed);
+        ring(&self.bell);
+    }
+}
+
 /// Starts the service. Its thread ends by itself.
-pub(super) fn serve(sockets: Vec<TcpListener>, key: Key, config: &Config) -> Result<()> {
+pub(super) fn serve(sockets: Vec<TcpListener>, key: Key, config: &Config) -> Result<Stop> {
     let patience = config.init_timeout;
+    let stop = Stop { bell: Arc::new(bell()?), stopped: Arc::default() };
     let root = Root {
+        stop: stop.clone(),
         lobby: Lobby::new(sockets, key, &[Purpose::Join]),
         ranks: None,
         guests: BTreeMap::new(),
@@ -33,11 +54,12 @@ pub(super) fn serve(sockets: Vec<TcpListener>, key: Key, config: &Config) -> Res
                 tracing::error!(%error, "the root service failed");
             }
         })
-        .map(drop)
+        .map(|_| stop)
         .map_err(|e| Error::system("starting the root service's thread", e, "check `ulimit -u`"))
 }
 
 struct Root {
+    stop: Stop,
     lobby: Lobby,
     /// How many ranks the job has, once the first one has said it.
     ranks: Option<(u32, Rank)>,
@@ -59,7 +81,15 @@ impl Root {
             let guests = self.guests.values_mut().map(|g| &mut g.connection);
             let (sockets, strangers, wake) = self.lobby.watch();
             let pending = strangers.iter_mut().chain(guests).chain(&mut self.leaving);
-            wait(sockets, pending, wake.map_or(self.deadline, |wake| wake.min(self.deadline)))?;
+            wait(
+                sockets,
+                Some(&self.stop.bell),
+                pending,
+                wake.map_or(self.deadline, |wake| wake.min(self.deadline)),
+            )?;
+            if self.stop.stopped.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             for (connection, message) in self.lobby.greet(Instant::now()) {
                 self.admit(connection, message);
             }
@@ -161,7 +191,7 @@ impl Root {
         let end = Instant::now() + FAREWELL;
         self.leaving.extend(std::mem::take(&mut self.guests).into_values().map(|g| g.connection));
         while !self.leaving.is_empty() && Instant::now() < end {
-            wait(&[], self.leaving.iter_mut(), end)?;
+            wait(&[], None, self.leaving.iter_mut(), end)?;
             self.leaving.retain_mut(|c| {
                 c.hear();
                 c.closed.is_none()

@@ -112,24 +112,33 @@ struct Direction {
 impl Session {
     /// The end that dials.
     pub(super) fn dial(key: Key, purpose: Purpose) -> Result<Session> {
-        let mut session = Session::new(key, Stage::Dialled { purpose })?;
+        Ok(Session::dial_with(key, purpose, Key::random()?.0))
+    }
+
+    /// The end that dials, with a number that must never come again.
+    pub(super) fn dial_with(key: Key, purpose: Purpose, nonce: [u8; KEY_BYTES]) -> Session {
+        let mut session = Session::new(key, nonce, Stage::Dialled { purpose });
         let mark = mark(&key);
         session.outgoing.extend_from_slice(&MAGIC);
         session.outgoing.extend_from_slice(&VERSION.to_le_bytes());
         session.outgoing.push(purpose as u8);
         session.outgoing.extend_from_slice(&mark);
         session.outgoing.extend_from_slice(&session.nonce);
-        Ok(session)
+        session
     }
 
     /// The end that accepts.
     pub(super) fn accept(key: Key, allowed: &'static [Purpose]) -> Result<Session> {
-        Session::new(key, Stage::Accepting { allowed })
+        Ok(Session::accept_with(key, allowed, Key::random()?.0))
     }
 
-    fn new(key: Key, stage: Stage) -> Result<Session> {
-        let nonce = Key::random()?.0;
-        Ok(Session { key, nonce, stage, early: Vec::new(), incoming: Vec::new(), outgoing: Vec::new() })
+    /// The end that accepts, with a number that must never come again.
+    pub(super) fn accept_with(key: Key, allowed: &'static [Purpose], nonce: [u8; KEY_BYTES]) -> Session {
+        Session::new(key, nonce, Stage::Accepting { allowed })
+    }
+
+    fn new(key: Key, nonce: [u8; KEY_BYTES], stage: Stage) -> Session {
+        Session { key, nonce, stage, early: Vec::new(), incoming: Vec::new(), outgoing: Vec::new() }
     }
 
     /// What it is for, once the other end has proved that it belongs here.
@@ -151,25 +160,37 @@ impl Session {
 
     /// Says something, as soon as the handshake is over.
     pub(super) fn say(&mut self, message: Message) {
-        let Stage::Open { send, mask, .. } = &mut self.stage else {
+        let Stage::Open { mask, .. } = &self.stage else {
             self.early.push(message);
             return;
         };
         let (kind, payload) = masked(message, mask).encode();
+        self.send(kind, &payload);
+    }
+
+    /// Puts a frame around a payload; nothing before the handshake is over.
+    pub(super) fn send(&mut self, kind: u8, payload: &[u8]) {
+        let Stage::Open { send, .. } = &mut self.stage else { return };
         debug_assert!(payload.len() <= MAX_PAYLOAD, "a message longer than a frame");
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         header[4] = kind;
-        let tag = send.key.tag(&[&send.counter.to_le_bytes(), &header, &payload]);
+        let tag = send.key.tag(&[&send.counter.to_le_bytes(), &header, payload]);
         send.counter += 1;
         self.outgoing.extend_from_slice(&header);
-        self.outgoing.extend_from_slice(&payload);
+        self.outgoing.extend_from_slice(payload);
         self.outgoing.extend_from_slice(&tag);
     }
 
     /// Bytes to be sent; the caller drains what it could send.
     pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
+    }
+
+    /// Bytes that were received and are not yet a message.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn held(&self) -> usize {
+        self.incoming.len()
     }
 
     /// Takes in bytes that were received.
@@ -368,8 +389,8 @@ mod tests {
         a.say(Message::Caller { rank: 3 });
         assert_eq!(carry(&mut a, &mut b), Ok(vec![]));
         carry(&mut b, &mut a).unwrap();
-        a.say(Message::Goodbye);
-        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Caller { rank: 3 }, Message::Goodbye]));
+        a.say(Message::Blob(vec![7]));
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Caller { rank: 3 }, Message::Blob(vec![7])]));
     }
 
     #[test]
@@ -382,15 +403,15 @@ mod tests {
     #[test]
     fn replayed_reflected_and_changed_frames_are_refused() {
         let (mut a, mut b) = opened();
-        a.say(Message::Goodbye);
+        a.say(Message::Blob(vec![7]));
         let frame = a.outgoing().clone();
         for bit in 32..frame.len() * 8 {
             let (mut a, mut b) = opened();
-            a.say(Message::Goodbye);
+            a.say(Message::Blob(vec![7]));
             a.outgoing()[bit / 8] ^= 1 << (bit % 8);
             assert!(carry(&mut a, &mut b).is_err(), "bit {bit}");
         }
-        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Goodbye]));
+        assert_eq!(carry(&mut a, &mut b), Ok(vec![Message::Blob(vec![7])]));
         b.feed(&frame);
         assert_eq!(b.hear(), Err(Broken::Forged("wrong MAC")));
         a.feed(&frame);

@@ -2,9 +2,9 @@
 
 use super::Bootstrap;
 use super::dial::Dialer;
+use super::health::hush;
 use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
-use super::tree::GLANCE;
 use super::wire::{MAX_BLOB, Message};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -41,7 +41,7 @@ impl<'a> Swapper<'a> {
             return Ok(Side::Called(None));
         }
         let words = vec![Message::Caller { rank: own }, Message::Blob(blob.to_vec())];
-        let addresses = self.bootstrap.members[peer as usize].addresses.clone();
+        let addresses = self.bootstrap.health.members()[peer as usize].addresses.clone();
         Ok(Side::Dialling(Dialer::new(addresses, self.bootstrap.session, Purpose::Swap, words)?))
     }
 
@@ -71,13 +71,17 @@ impl<'a> Swapper<'a> {
 impl Exchange for Swapper<'_> {
     fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
         self.validate(blobs)?;
-        self.bootstrap.tree.in_step()?;
+        self.bootstrap.in_step()?;
         // A peer may still answer what was given up here, so the next swap could get the wrong blob.
-        self.run(blobs).inspect_err(|error| self.bootstrap.tree.fail(error))
+        self.run(blobs).inspect_err(|error| self.bootstrap.fail(error))
     }
 
     fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    fn check(&self) -> Result<()> {
+        self.bootstrap.check()
     }
 }
 
@@ -88,14 +92,13 @@ impl Swapper<'_> {
             blobs.iter().map(|(peer, blob)| self.begin(*peer, blob)).collect::<Result<_>>()?;
         let mut answers = vec![None; blobs.len()];
         loop {
-            self.bootstrap.receive_callers();
             for ((side, answer), (peer, blob)) in sides.iter_mut().zip(&mut answers).zip(blobs) {
                 side.step(*peer, blob, answer, self.bootstrap)?;
             }
             if sides.iter().all(|side| matches!(side, Side::Done)) {
                 return Ok(answers.into_iter().flatten().collect());
             }
-            self.bootstrap.tree.check()?;
+            self.bootstrap.check()?;
             let now = Instant::now();
             if now >= self.deadline {
                 let pending = sides.iter().zip(blobs).filter(|(side, _)| !matches!(side, Side::Done));
@@ -108,16 +111,18 @@ impl Swapper<'_> {
                 }
                 .into());
             }
-            let mut until = self.deadline.min(now + GLANCE);
+            let mut until = self.deadline;
             for side in &sides {
                 if let Side::Dialling(dialer) = side {
                     until = until.min(dialer.wake());
                 }
             }
             let own = sides.iter_mut().filter_map(Side::connection);
-            let (sockets, strangers, wake) = self.bootstrap.lobby.watch();
-            let all = own.chain(strangers).chain(self.bootstrap.tree.connections());
-            wait(sockets, all, wake.map_or(until, |wake| wake.min(until)))?;
+            let bell = self.bootstrap.health.caller_bell();
+            wait(&[], bell, own, until)?;
+            if let Some(bell) = bell {
+                hush(bell);
+            }
         }
     }
 }
@@ -138,7 +143,7 @@ impl Side {
         peer: Rank,
         blob: &[u8],
         answer: &mut Option<Vec<u8>>,
-        bootstrap: &mut Bootstrap,
+        bootstrap: &Bootstrap,
     ) -> Result<()> {
         match self {
             Side::Dialling(dialer) => match dialer.hear()? {
@@ -154,7 +159,7 @@ impl Side {
             },
             Side::Called(waiting) => {
                 if waiting.is_none() {
-                    *waiting = bootstrap.callers.remove(&peer);
+                    *waiting = bootstrap.health.take_caller(peer);
                 }
                 let Some(connection) = waiting else { return Ok(()) };
                 match connection.hear() {

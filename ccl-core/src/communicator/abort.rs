@@ -1,34 +1,43 @@
 //! Ending a communicator's calls from outside.
 
+use crate::bootstrap::Health;
+use crate::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Aborts a communicator from any thread, at any time, more than once.
+/// Aborts a communicator from any thread, at any time, more than once; also while it is still joining.
 ///
 /// The call that runs ends with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted) at its next wait, later ones do not
-/// begin. The peers notice when the communicator is dropped.
+/// begin. The peers are told, and their calls end with [`ErrorKind::Ended`](crate::ErrorKind::Ended).
 #[derive(Clone, Debug, Default)]
 pub struct AbortHandle {
-    // Nothing is published by it: whoever sees it set only stops.
-    aborted: Arc<AtomicBool>,
+    health: Arc<Health>,
 }
 
-impl From<Arc<AtomicBool>> for AbortHandle {
-    /// Aborts by setting this, which others look at too.
-    fn from(aborted: Arc<AtomicBool>) -> AbortHandle {
-        AbortHandle { aborted }
+impl From<Arc<Health>> for AbortHandle {
+    fn from(health: Arc<Health>) -> AbortHandle {
+        AbortHandle { health }
     }
 }
 
 impl AbortHandle {
+    /// Where the communicator that is made with it keeps how it is.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
     /// Ends the call that runs, and all later ones.
     pub fn abort(&self) {
-        self.aborted.store(true, Ordering::Relaxed);
+        self.health.abort();
     }
 
     /// Whether somebody has aborted.
-    #[inline]
     pub fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Relaxed)
+        self.health.is_aborted()
+    }
+
+    /// Why calls cannot end right any more, if so: a peer is lost or has ended the communicator, say. It asks nobody
+    /// and waits for nothing; a death is known to it within milliseconds, whether calls are made or not.
+    pub fn error(&self) -> Option<Error> {
+        self.health.error()
     }
 }

@@ -5,9 +5,10 @@ use crate::engine::mix;
 use crate::{Collective, DataType};
 use std::ops::Range;
 
-/// What the arguments of a call and the way it is done come to. All ranks must have the same.
-pub(super) fn of_call(call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
-    let mut hash = mix(0, call.collective as u64);
+/// What the arguments of a call and the way it is done come to, on the communicator of this identity. All ranks must have the
+/// same.
+pub(super) fn of_call(identity: u64, call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
+    let mut hash = mix(identity, call.collective as u64);
     hash = mix(hash, call.count as u64);
     hash = mix(hash, call.dtype as u64);
     // The operator of a collective that does not reduce means nothing. A factor is each rank's own.
@@ -24,8 +25,8 @@ pub(super) fn of_blocks(fingerprint: u64, blocks: &[Range<usize>]) -> u64 {
 }
 
 /// What a sender and its receiver agree on.
-pub(super) fn of_transfer(dtype: DataType, count: usize) -> u64 {
-    mix(mix(mix(0, Collective::SendRecv as u64), dtype as u64), count as u64)
+pub(super) fn of_transfer(identity: u64, dtype: DataType, count: usize) -> u64 {
+    mix(mix(mix(identity, Collective::SendRecv as u64), dtype as u64), count as u64)
 }
 
 /// The tag of one call's pieces: its fingerprint, and which call of the communicator it is.
@@ -49,27 +50,28 @@ mod tests {
             root: 0,
         };
         let variants = [
-            of_call(&call, "ring", 64),
-            of_call(&Call { collective: Collective::ReduceScatter, ..call }, "ring", 64),
-            of_call(&Call { count: 6, ..call }, "ring", 64),
-            of_call(&Call { dtype: DataType::F64, ..call }, "ring", 64),
-            of_call(&Call { op: ReduceOp::Max, ..call }, "ring", 64),
-            of_call(&Call { root: 1, ..call }, "ring", 64),
-            of_call(&call, "tree", 64),
-            of_call(&call, "ring", 128),
-            tag(of_call(&call, "ring", 64), 0),
-            tag(of_call(&call, "ring", 64), 1),
+            of_call(7, &call, "ring", 64),
+            of_call(7, &Call { collective: Collective::ReduceScatter, ..call }, "ring", 64),
+            of_call(7, &Call { count: 6, ..call }, "ring", 64),
+            of_call(7, &Call { dtype: DataType::F64, ..call }, "ring", 64),
+            of_call(7, &Call { op: ReduceOp::Max, ..call }, "ring", 64),
+            of_call(7, &Call { root: 1, ..call }, "ring", 64),
+            of_call(7, &call, "tree", 64),
+            of_call(7, &call, "ring", 128),
+            of_call(8, &call, "ring", 64),
+            tag(of_call(7, &call, "ring", 64), 0),
+            tag(of_call(7, &call, "ring", 64), 1),
         ];
         let distinct: std::collections::BTreeSet<_> = variants.iter().collect();
         assert_eq!(distinct.len(), variants.len());
         let scaled = |factor| {
             let factor = Factor::float(DataType::F32, factor).expect("a float type");
-            of_call(&Call { op: ReduceOp::PreMulSum(factor), ..call }, "ring", 64)
+            of_call(7, &Call { op: ReduceOp::PreMulSum(factor), ..call }, "ring", 64)
         };
         assert_eq!(scaled(0.5), scaled(2.0), "a factor does not count");
         assert!(!distinct.contains(&scaled(0.5)), "but the operator does");
         let gather = Call { collective: Collective::AllGather, ..call };
-        let same = of_call(&Call { op: ReduceOp::Max, ..gather }, "ring", 64);
-        assert_eq!(of_call(&gather, "ring", 64), same, "an operator that is not used does not count");
+        let same = of_call(7, &Call { op: ReduceOp::Max, ..gather }, "ring", 64);
+        assert_eq!(of_call(7, &gather, "ring", 64), same, "an operator that is not used does not count");
     }
 }

@@ -16,15 +16,19 @@ mod operation;
 mod patience;
 mod plans;
 mod prepare;
+mod record;
 mod routes;
 mod together;
 mod transfers;
 
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, Health};
+use crate::clock::monotonic_ns;
 use crate::config::Config;
+use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -36,9 +40,13 @@ use plans::Plans;
 pub use prepare::Explanation;
 pub use routes::Route;
 use routes::{Introduction, Routes};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub use together::{Member, run_together};
 use transfers::Transfers;
+
+/// A rank that has left may have done its part of a call before; for so long its last pieces are waited for.
+const LAST_PIECES: Duration = Duration::from_millis(100);
 
 /// The arguments of a collective that all ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +70,9 @@ pub struct Communicator {
     config: Config,
     /// `None` for a communicator of one rank, which nobody has to be brought together for.
     bootstrap: Option<Bootstrap>,
+    health: Arc<Health>,
+    /// What its calls' fingerprints begin with: pieces of another communicator are never taken for its own.
+    identity: u64,
     routes: Routes,
     model: Model,
     /// What every link has; the verifier proves that they suffice.
@@ -70,19 +81,21 @@ pub struct Communicator {
     oversubscribed: bool,
     plans: Plans,
     transfers: Transfers,
-    abort: AbortHandle,
     /// The override that a caller set; the configuration's comes after it.
     algorithm: Option<&'static str>,
     /// Calls made so far.
     sequence: u64,
+    recorder: Arc<Recorder>,
     broken: Option<String>,
 }
 
 impl Communicator {
-    /// A communicator of one rank: every collective is a copy.
-    pub fn alone(config: Config) -> Result<Communicator> {
+    /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
+    /// `memory`.
+    pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
         let introduction = Introduction { transports: Vec::new(), settings: String::new() };
-        Communicator::over(0, 1, None, Routes::new(0, Vec::new(), vec![introduction]), config)
+        let routes = Routes::new(0, Vec::new(), vec![introduction]);
+        Communicator::over(0, 1, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
     /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
@@ -90,31 +103,46 @@ impl Communicator {
         mut bootstrap: Bootstrap,
         transports: Vec<Box<dyn Transport>>,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
         let introductions = Introduction::of(&config, &transports).exchange(&mut bootstrap)?;
         let routes = Routes::new(rank, transports, introductions);
-        Communicator::over(rank, ranks, Some(bootstrap), routes, config)
+        let health = Arc::clone(bootstrap.health());
+        Communicator::over(rank, ranks, Some(bootstrap), health, routes, config, memory)
     }
 
     fn over(
         rank: Rank,
         ranks: u32,
         bootstrap: Option<Bootstrap>,
+        health: Arc<Health>,
         routes: Routes,
         config: Config,
+        memory: Memory,
     ) -> Result<Communicator> {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         let local = routes.on_this_host();
         let mut model = Model::shared_memory(cores, ranks);
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
-        let abort = bootstrap.as_ref().map_or_else(AbortHandle::default, |b| b.aborted().into());
         tracing::info!(rank, ranks, local, cores, "communicator ready");
+        // A communicator of one rank meets nobody who would have to know its name.
+        let identity = bootstrap.as_ref().map_or_else(monotonic_ns, Bootstrap::identity);
+        let host = bootstrap.as_ref().and_then(|b| b.peers().into_iter().nth(rank as usize)).map(|p| p.host);
+        let host = host.unwrap_or_else(|| "localhost".to_string());
+        let who = Identity { communicator: identity, rank, ranks, host, pid: std::process::id() };
+        let recorder = Arc::new(Recorder::new(memory, &who, config.flight_calls));
+        let observed = Arc::downgrade(&recorder);
+        health.observe(Box::new(move || {
+            observed.upgrade().map(|recorder| recorder.state(monotonic_ns())).unwrap_or_default()
+        }));
         Ok(Communicator {
             rank,
             ranks,
+            identity,
             bootstrap,
+            health,
             routes,
             model,
             credits,
@@ -122,9 +150,9 @@ impl Communicator {
             oversubscribed: local > cores,
             plans: Plans::default(),
             transfers: Transfers::default(),
-            abort,
             algorithm: None,
             sequence: 0,
+            recorder,
             broken: None,
             config,
         })
@@ -162,7 +190,41 @@ impl Communicator {
 
     /// Ends this communicator's calls from another thread.
     pub fn abort_handle(&self) -> AbortHandle {
-        self.abort.clone()
+        Arc::clone(&self.health).into()
+    }
+
+    /// The ranks that are lost, in order.
+    pub fn lost(&self) -> Vec<Rank> {
+        self.health.lost()
+    }
+
+    /// Ends the communicator for all ranks, for this reason: their calls, those that run and later ones, end with
+    /// [`ErrorKind::Ended`]. What is left to do is to [agree](Communicator::agree), shrink, and drop it.
+    pub fn revoke(&mut self, reason: &str) {
+        if let Some(bootstrap) = &self.bootstrap {
+            bootstrap.end(EndKind::Revoked, reason);
+        }
+        self.break_with(format!(
+            "this rank has revoked it{}",
+            if reason.is_empty() { String::new() } else { format!(": {reason}") }
+        ));
+    }
+
+    /// Declares ranks lost. They are told, and the communicator ends for all.
+    pub fn exclude(&mut self, ranks: &[Rank]) {
+        if let Some(bootstrap) = &self.bootstrap {
+            bootstrap.exclude(ranks);
+        }
+    }
+
+    /// Agrees with all ranks that are left: all get the and of all flags, the blob of the lowest rank that gave
+    /// one (at most 256 bytes), and the ranks that are gone. Also when ranks die meanwhile, and after the communicator
+    /// broke or was revoked. All ranks that are left must call it, at the same place among their agreements.
+    pub fn agree(&mut self, flags: u64, blob: &[u8]) -> Result<Agreement> {
+        match &self.bootstrap {
+            Some(bootstrap) => bootstrap.agree(flags, blob, Instant::now() + self.config.init_timeout),
+            None => Ok(Agreement { flags, blob: blob.to_vec(), gone: Vec::new() }),
+        }
     }
 
     /// Which transport carries each peer, and why, in the order of the ranks. Makes no connection.
@@ -216,7 +278,9 @@ impl Communicator {
         prepared.layout.check(&buffers)?;
         let schedule = prepared.schedule;
         self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
-        self.finish(schedule, &buffers).map_err(|error| self.breaks(error))?;
+        let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
+        self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
+        record::end(&self.recorder, entry);
         self.sequence += 1;
         Ok(())
     }
@@ -228,14 +292,20 @@ impl Communicator {
 
     /// Whether calls are taken at all.
     #[inline]
-    fn usable(&self) -> Result<()> {
+    fn usable(&mut self) -> Result<()> {
+        if self.broken.is_none() && self.health.is_well() { Ok(()) } else { self.unusable() }
+    }
+
+    /// Why no calls are taken: what happened since the last call in its own words, afterwards that it did.
+    #[cold]
+    fn unusable(&mut self) -> Result<()> {
+        if self.health.is_aborted() {
+            return Err(ErrorKind::Aborted.into());
+        }
         if let Some(cause) = &self.broken {
             return Err(ErrorKind::Broken(cause.clone()).into());
         }
-        if self.abort.is_aborted() {
-            return Err(ErrorKind::Aborted.into());
-        }
-        Ok(())
+        self.health.check().map_err(|error| self.breaks(error))
     }
 
     /// Where a call is kept, prepared the first time.
@@ -249,17 +319,25 @@ impl Communicator {
 
     /// Steps the started schedule until it is done.
     #[inline]
-    fn finish(&mut self, schedule: usize, buffers: &Buffers<'_>) -> Result<()> {
+    fn finish(&mut self, schedule: usize, entry: Entry, buffers: &Buffers<'_>) -> Result<()> {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
                 Progress::Done => return Ok(()),
-                Progress::Moved if self.abort.is_aborted() => return Err(ErrorKind::Aborted.into()),
-                Progress::Moved => patience.reset(),
+                Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
+                Progress::Moved => {
+                    if patience.reset() {
+                        self.recorder.moved();
+                    }
+                }
                 Progress::Blocked => match patience.next() {
                     Wait::Spin => {}
-                    Wait::Yield => std::thread::yield_now(),
+                    Wait::Yield => {
+                        record::waits(&self.recorder, entry);
+                        std::thread::yield_now();
+                    }
                     Wait::Park(limit) => {
+                        self.record_waits(&[schedule], patience.waited());
                         self.watch(&[schedule], patience.waited())?;
                         self.routes.park(limit)?;
                     }
@@ -268,67 +346,86 @@ impl Communicator {
         }
     }
 
-    /// Looks, before a sleep, whether somebody aborted, at the peers' health and at the deadline.
+    /// Looks, before a sleep, at everybody's health and at the deadline.
     #[cold]
     fn watch(&mut self, running: &[usize], waited: Duration) -> Result<()> {
-        if self.abort.is_aborted() {
-            return Err(ErrorKind::Aborted.into());
-        }
-        if let Some(bootstrap) = &mut self.bootstrap {
-            bootstrap.check()?;
+        self.health.check()?;
+        if waited >= LAST_PIECES
+            && let Some(rank) = self.health.who_left(self.awaited(running))
+        {
+            return Err(Error::lost(rank, "it closed its communicator before this call was over"));
         }
         if waited >= self.config.timeout {
-            let schedules = || running.iter().map(|&index| &self.plans.schedules[index]);
-            let mut absent = Vec::new();
-            let mut states = Vec::new();
-            for wait in schedules().flat_map(|schedule| schedule.waits()) {
-                match wait.on {
-                    WaitOn::Piece { peer, channel } => {
-                        absent.push(peer);
-                        states.push(format!(
-                            "lane {}, move {}, tile {} waits for a piece from rank {peer} on channel {channel}",
-                            wait.lane, wait.mv, wait.tile
-                        ));
-                    }
-                    WaitOn::Credit { peers, channel } => {
-                        absent.extend_from_slice(peers);
-                        states.push(format!(
-                            "lane {}, move {}, tile {} waits for ranks {peers:?} to take pieces on channel {channel}",
-                            wait.lane, wait.mv, wait.tile
-                        ));
-                    }
-                }
-            }
-            absent.sort_unstable();
-            absent.dedup();
-            let calls: Vec<_> =
-                schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
-            return Err(ErrorKind::Timeout {
-                phase: format!("{} on rank {}", calls.join(" and "), self.rank),
-                waited,
-                absent,
-                remedy: format!(
-                    "{}; look at what those ranks do, or raise RDMACCL_TIMEOUT",
-                    states.join("; ")
-                ),
-            }
-            .into());
+            let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
+            return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
         }
         Ok(())
+    }
+
+    /// The ranks that the running calls wait for.
+    fn awaited(&self, running: &[usize]) -> Vec<Rank> {
+        let waits = running.iter().flat_map(|&index| self.plans.schedules[index].waits());
+        let mut awaited: Vec<Rank> = waits.flat_map(|wait| wait.on.peers().to_vec()).collect();
+        awaited.sort_unstable();
+        awaited.dedup();
+        awaited
+    }
+
+    /// The verdict of an inquest, or what else has ended the communicator meanwhile.
+    #[cold]
+    fn inquire(&self, reason: &Reason) -> Option<Error> {
+        self.bootstrap.as_ref()?.inquire(reason)
+    }
+
+    /// A timeout as this rank alone sees it, where there is no verdict.
+    #[cold]
+    fn timeout(&self, running: &[usize], waited: Duration) -> Error {
+        let schedules = || running.iter().map(|&index| &self.plans.schedules[index]);
+        let states = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
+            let for_what = match wait.on {
+                WaitOn::Piece { peer, channel } => format!("a piece from rank {peer} on channel {channel}"),
+                WaitOn::Credit { peers, channel } => {
+                    format!("ranks {peers:?} to take pieces on channel {channel}")
+                }
+            };
+            format!("lane {}, move {}, tile {} waits for {for_what}", wait.lane, wait.mv, wait.tile)
+        });
+        let states: Vec<String> = states.collect();
+        let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
+        ErrorKind::Timeout {
+            phase: format!("{} on rank {}", calls.join(" and "), self.rank),
+            waited,
+            absent: self.awaited(running),
+            remedy: format!("{}; look at what those ranks do, or raise RDMACCL_TIMEOUT", states.join("; ")),
+        }
+        .into()
     }
 
     /// An error in the middle of a call leaves the links in the middle of it.
     #[cold]
     fn breaks(&mut self, error: Error) -> Error {
+        let error = match error.kind() {
+            // What the peer has asked for is known to the control plane.
+            ErrorKind::Mismatch { peer, .. } => {
+                self.inquire(&Reason::Mismatch { by: self.rank, peer: *peer }).unwrap_or(error)
+            }
+            _ => error,
+        };
         self.break_with(error.to_string());
         error
     }
 
-    /// Takes no more calls, for this reason.
+    /// Takes no more calls, for this reason, which the others are told where they do not know.
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
+        self.recorder.broken(&cause, monotonic_ns());
         self.routes.withdraw();
+        if let Some(bootstrap) = &self.bootstrap
+            && self.health.is_well()
+        {
+            bootstrap.end(EndKind::Failed, cause.as_str());
+        }
         self.broken.get_or_insert(cause);
     }
 
@@ -350,16 +447,13 @@ impl Communicator {
     }
 }
 
-/// Leaves in order, so that nobody takes the end of this rank's connections for its death. A communicator
-/// that is broken or aborted, or dropped by a panic, ends like a death instead: its peers must learn of it.
+/// Leaves in order. A panic is told: its peers must not wait for a rank that will not come.
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if let Some(bootstrap) = self.bootstrap.take()
-            && self.broken.is_none()
-            && !self.abort.is_aborted()
-            && !std::thread::panicking()
+        if let Some(bootstrap) = &self.bootstrap
+            && std::thread::panicking()
         {
-            bootstrap.close();
+            bootstrap.end(EndKind::Failed, "its thread panicked");
         }
     }
 }

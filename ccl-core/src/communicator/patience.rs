@@ -46,12 +46,12 @@ impl Patience {
         Patience { spin_limit, spins: 0, yields: 0, since: None }
     }
 
-    /// Something moved: patience is fresh again.
+    /// Something moved: patience is fresh again. Whether it had come to yielding.
     #[inline]
-    pub(super) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) -> bool {
         self.spins = 0;
         self.yields = 0;
-        self.since = None;
+        self.since.take().is_some()
     }
 
     /// What to do now that nothing moved.
@@ -99,8 +99,9 @@ mod tests {
         assert_eq!(parked, Some(Wait::Park(PARK_TIME)));
         assert_eq!(patience.next(), Wait::Park(PARK_TIME), "a sleeper that woke for nothing sleeps again");
         assert!(patience.waited() >= YIELD_TIME);
-        patience.reset();
+        assert!(patience.reset(), "it had waited");
         assert_eq!(patience.next(), Wait::Spin);
         assert_eq!(patience.waited(), Duration::ZERO);
+        assert!(!patience.reset(), "it only spun");
     }
 }

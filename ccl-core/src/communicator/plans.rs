@@ -3,6 +3,7 @@
 use super::{Call, fingerprint};
 use crate::cost::Candidates;
 use crate::engine::{self, Layout, Schedule};
+use crate::flight::About;
 use crate::plan::{Collective, Rank};
 use crate::simd::Reducer;
 use std::collections::HashMap;
@@ -22,15 +23,15 @@ pub(super) struct Prepared {
     pub(super) schedule: usize,
     pub(super) layout: Layout,
     pub(super) reducer: Reducer,
-    /// What the ranks agree on; the call's number comes on top.
-    pub(super) fingerprint: u64,
+    /// For the flight record; with the fingerprint, on top of which comes the call's number.
+    pub(super) about: About,
 }
 
 impl Prepared {
     /// The call with this number.
     #[inline(always)]
     pub(super) fn call(&self, sequence: u64) -> engine::Call {
-        let tag = fingerprint::tag(self.fingerprint, sequence);
+        let tag = fingerprint::tag(self.about.fingerprint(), sequence);
         engine::Call { layout: self.layout.clone(), reducer: self.reducer, tag, sequence }
     }
 }

@@ -8,6 +8,7 @@ use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
 use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::About;
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
 use crate::verify::{self, Limits, References};
@@ -70,10 +71,11 @@ impl Communicator {
         let layout = self.layout(call, &choice)?;
         let reducer = self.reducer(call)?;
         let algorithm = choice.algorithm.name();
-        let schedule = self.schedule(call, choice.algorithm)?;
-        let fingerprint = fingerprint::of_call(call, algorithm, choice.tile_bytes);
+        let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
+        let about = about(call, algorithm, &layout, fingerprint);
+        let schedule = self.recorded(&about, |this| this.schedule(call, choice.algorithm))?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
-        Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, fingerprint }))
+        Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, about }))
     }
 
     /// A call whose blocks differ. Nothing is kept but the schedule, since the lengths are seldom the same again.
@@ -108,11 +110,13 @@ impl Communicator {
         let spec = self.spec(call.collective, call.root, choice.algorithm)?;
         let layout = Layout::uneven(&spec, self.rank, blocks, call.dtype, choice.tile_bytes)?;
         let reducer = self.reducer(call)?;
-        let schedule = self.schedule(&even, choice.algorithm)?;
         let call = Call { count: 0, ..*call };
-        let fingerprint = fingerprint::of_call(&call, choice.algorithm.name(), choice.tile_bytes);
+        let fingerprint =
+            fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
-        Ok(Prepared { schedule, layout, reducer, fingerprint })
+        let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
+        let schedule = self.recorded(&about, |this| this.schedule(&even, choice.algorithm))?;
+        Ok(Prepared { schedule, layout, reducer, about })
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
@@ -234,6 +238,13 @@ impl Communicator {
         proved.insert((*spec, algorithm.name()), Arc::clone(&references));
         Ok(Some(references))
     }
+}
+
+/// What the flight record says of a collective.
+fn about(call: &Call, algorithm: &str, layout: &Layout, fingerprint: u64) -> About {
+    let Call { collective, count, dtype, op, root } = *call;
+    let bytes = layout.input_bytes().max(layout.output_bytes());
+    About::collective((collective, root), (count, dtype, op), algorithm, bytes, fingerprint)
 }
 
 /// The kernels that the configuration wants, or the best of this CPU.

@@ -1,11 +1,12 @@
 //! Groups: calls that are started together and end together, on one communicator or several.
 
-use super::Communicator;
 use super::operation::{Operation, What};
 use super::patience::{Patience, Wait};
 use super::transfers::Side;
+use super::{Communicator, record};
 use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{About, Entry};
 use crate::plan::Rank;
 use crate::simd::Buffers;
 use std::collections::VecDeque;
@@ -37,10 +38,10 @@ pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
     match drive(&mut runs) {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
+            let error = runs[failed].communicator.breaks(error);
             let cause = format!("a call of the same group failed: {error}");
-            for (index, run) in runs.iter_mut().enumerate() {
-                let why = if index == failed { error.to_string() } else { cause.clone() };
-                run.communicator.break_with(why);
+            for (_, run) in runs.iter_mut().enumerate().filter(|(index, _)| *index != failed) {
+                run.communicator.break_with(cause.clone());
             }
             Err(error)
         }
@@ -57,7 +58,7 @@ struct Run<'c, 'b> {
 struct Queue<'b> {
     line: Line,
     waiting: VecDeque<Ready<'b>>,
-    running: Option<(usize, Buffers<'b>)>,
+    running: Option<(usize, Buffers<'b>, Entry)>,
 }
 
 /// Which queue a call belongs to.
@@ -72,6 +73,7 @@ enum Line {
 struct Ready<'b> {
     schedule: usize,
     call: engine::Call,
+    about: About,
     buffers: Buffers<'b>,
 }
 
@@ -117,12 +119,17 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
             return Ok(());
         }
         if moved {
-            patience.reset();
+            if patience.reset() {
+                runs.iter().for_each(|run| run.communicator.recorder.moved());
+            }
             continue;
         }
         match patience.next() {
             Wait::Spin => {}
-            Wait::Yield => std::thread::yield_now(),
+            Wait::Yield => {
+                runs.iter().for_each(Run::record_wait);
+                std::thread::yield_now();
+            }
             Wait::Park(limit) => {
                 let limit = if open > 1 { limit.min(NAP) } else { limit };
                 let mut slept = false;
@@ -141,7 +148,7 @@ impl Run<'_, '_> {
     /// Steps whatever can move. Queues that are empty are dropped.
     fn step(&mut self) -> Result<Progress> {
         let communicator = &mut *self.communicator;
-        if communicator.abort.is_aborted() {
+        if communicator.health.is_aborted() {
             return Err(ErrorKind::Aborted.into());
         }
         let mut moved = false;
@@ -165,10 +172,18 @@ impl Run<'_, '_> {
         })
     }
 
+    /// The clock is looked at for calls that have waited longer than they should.
+    #[cold]
+    fn record_wait(&self) {
+        let entries = self.queues.iter().filter_map(|queue| Some(queue.running?.2));
+        entries.for_each(|entry| record::waits(&self.communicator.recorder, entry));
+    }
+
     /// Looks at the peers' health and at the deadline.
     #[cold]
     fn watch(&mut self, waited: Duration) -> Result<()> {
         let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        self.communicator.record_waits(&schedules, waited);
         self.communicator.watch(&schedules, waited)
     }
 }
@@ -183,18 +198,23 @@ impl Queue<'_> {
     fn step(&mut self, communicator: &mut Communicator) -> Result<Progress> {
         let mut moved = false;
         loop {
-            let (schedule, buffers) = match self.running {
+            let (schedule, buffers, entry) = match self.running {
                 Some(running) => running,
                 None => {
-                    let Some(Ready { schedule, call, buffers }) = self.waiting.pop_front() else {
+                    let Some(Ready { schedule, call, about, buffers }) = self.waiting.pop_front() else {
                         return Ok(Progress::Done);
                     };
+                    let sequence = call.sequence;
                     communicator.plans.schedules[schedule].start(call)?;
-                    *self.running.insert((schedule, buffers))
+                    let entry = record::begin(&communicator.recorder, &about, sequence);
+                    *self.running.insert((schedule, buffers, entry))
                 }
             };
             match step(communicator, schedule, &buffers)? {
-                Progress::Done => (self.running, moved) = (None, true),
+                Progress::Done => {
+                    record::end(&communicator.recorder, entry);
+                    (self.running, moved) = (None, true);
+                }
                 Progress::Moved => return Ok(Progress::Moved),
                 Progress::Blocked if moved => return Ok(Progress::Moved),
                 Progress::Blocked => return Ok(Progress::Blocked),
@@ -287,7 +307,8 @@ impl Communicator {
                 Line::Transfers(peer, side) => self.transfers.number(peer, side),
                 Line::Copies => 0,
             };
-            let ready = Ready { schedule: call.schedule, call: call.call(number), buffers };
+            let ready =
+                Ready { schedule: call.schedule, call: call.call(number), about: call.about, buffers };
             match queues.iter_mut().find(|queue| queue.line == line) {
                 Some(queue) => queue.waiting.push_back(ready),
                 None => queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None }),

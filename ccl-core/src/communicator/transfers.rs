@@ -8,6 +8,7 @@ use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
 use crate::engine::{Layout, Schedule};
 use crate::error::{Error, Result};
+use crate::flight::{self, About};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
 use crate::verify::MayRefer;
@@ -27,6 +28,15 @@ impl Side {
             Side::Send => transfer::SENDER,
             Side::Receive => transfer::RECEIVER,
         }
+    }
+
+    /// What the flight record says of a transfer.
+    fn about(self, what: &Transfer, fingerprint: u64) -> About {
+        let end = match self {
+            Side::Send => flight::End::Send,
+            Side::Receive => flight::End::Receive,
+        };
+        About::transfer(end, what.peer, what.count, what.dtype, fingerprint)
     }
 
     fn program(self, peer: Rank) -> Program {
@@ -106,8 +116,9 @@ impl Communicator {
         let end = self.transfers.ends.get(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
         })?;
-        let fingerprint = fingerprint::of_transfer(what.dtype, what.count);
-        Ok(Prepared { schedule: end.schedule, layout, reducer, fingerprint })
+        let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
+        let about = side.about(what, fingerprint);
+        Ok(Prepared { schedule: end.schedule, layout, reducer, about })
     }
 
     /// What a rank sends itself: a copy.
@@ -145,7 +156,7 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        Ok(Prepared { schedule, layout, reducer, fingerprint: 0 })
+        Ok(Prepared { schedule, layout, reducer, about: Side::Send.about(send, 0) })
     }
 
     /// A reducer that only copies.

@@ -311,6 +311,14 @@ impl Node {
                 self.gather.give_up(overlay, links);
                 self.agreements.give_up();
             }
+            Command::Exclude { ranks, cause } => {
+                for rank in ranks {
+                    if rank != self.overlay.rank() {
+                        let state = Vec::new();
+                        self.lose(Loss { rank, cause: cause.clone(), state }, None);
+                    }
+                }
+            }
             Command::End(end) => self.finish(end, None),
             Command::Inquire { reason } if self.end.is_none() => {
                 self.inquests.inquire(overlay.rank(), reason, self.now, overlay, links);
@@ -379,6 +387,8 @@ impl Node {
     fn lose(&mut self, loss: Loss, from: Option<LinkId>) {
         let rank = loss.rank;
         if rank == self.overlay.rank() {
+            // Or its neighbours would see it go without a reason.
+            self.links.flood(&Message::Fact(Fact::Lost(loss.clone())), from);
             if self.part == Part::Takes {
                 self.links.act(Action::Excluded { cause: loss.cause });
             }

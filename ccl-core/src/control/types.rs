@@ -80,6 +80,13 @@ pub enum Command {
     },
     /// No more of the gather or agreement that it wanted: its wait has passed its deadline.
     GiveUp,
+    /// To declare ranks lost, for this reason.
+    Exclude {
+        /// Who.
+        ranks: Vec<Rank>,
+        /// Why.
+        cause: String,
+    },
     /// To end the communicator for all.
     End(End),
     /// An inquest.

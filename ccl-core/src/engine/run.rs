@@ -50,6 +50,16 @@ pub enum WaitOn<'a> {
     },
 }
 
+impl WaitOn<'_> {
+    /// Who could end the wait.
+    pub fn peers(&self) -> &[Rank] {
+        match self {
+            WaitOn::Piece { peer, .. } => std::slice::from_ref(peer),
+            WaitOn::Credit { peers, .. } => peers,
+        }
+    }
+}
+
 impl Schedule {
     /// Runs every lane as far as its links let it, at most some 64 moves in all.
     ///

@@ -176,6 +176,12 @@ impl Schedule {
         self.call.is_some()
     }
 
+    /// Tiles that the call which runs has done, and all of them, over all lanes.
+    pub fn progress(&self) -> (u64, u64) {
+        let lanes = self.machine.lanes.iter().filter(|_| self.is_running());
+        lanes.fold((0, 0), |(done, all), lane| (done + lane.tile as u64, all + lane.tiles as u64))
+    }
+
     /// Begins a call. The call before must be done.
     #[inline(always)]
     pub fn start(&mut self, call: Call) -> Result<()> {

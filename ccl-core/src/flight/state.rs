@@ -24,10 +24,25 @@ pub struct RankState {
     pub running: Vec<CallState>,
     /// The collective that ended last.
     pub last: Option<CallState>,
+    /// The transfers that ended last.
+    #[serde(default)]
+    pub transfers: Vec<CallState>,
     /// What the running calls wait for; empty where they have not waited long.
     pub waits: Vec<WaitState>,
+    /// How far a call is that has not moved for long.
+    #[serde(default)]
+    pub progress: Option<Progress>,
     /// Why it takes no more calls, if so.
     pub broken: Option<String>,
+}
+
+/// How much of a call is done, in tiles over all lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// So many are.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
 }
 
 /// One call.

@@ -207,6 +207,11 @@ pub trait Exchange {
 
     /// When connecting must have ended.
     fn deadline(&self) -> Instant;
+
+    /// An error where it can come to nothing any more, because a rank is dead, say. Ask every few milliseconds of a wait.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What a transport can do.

@@ -1,8 +1,10 @@
 //! A rank's shared memory: one sealed memfd, mapped whole, touched as needed.
 
 use crate::bell::Bell;
+use crate::connect::GLANCE;
 use crate::ledger::Ledger;
 use crate::ring::{Credit, Entry};
+use ccl_core::transport::Exchange;
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -111,16 +113,17 @@ impl Segment {
 
     /// Waits until the rank that owns the segment `taker`, in this process too, has taken this one: an owner that
     /// went on could be done and gone before. (A descriptor, once sent, stays.) False at the deadline.
-    pub(crate) fn wait_until_taken(&self, taker: u128, deadline: Instant) -> bool {
+    pub(crate) fn wait_until_taken(&self, taker: u128, exchange: &dyn Exchange) -> Result<bool> {
         let mut ours = ours();
         while !ours.taken.remove(&(self.id, taker)) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = exchange.deadline().saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
-                return false;
+                return Ok(false);
             }
-            ours = TAKEN.wait_timeout(ours, left).unwrap_or_else(PoisonError::into_inner).0;
+            exchange.check()?;
+            ours = TAKEN.wait_timeout(ours, left.min(GLANCE)).unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
+        Ok(true)
     }
 
     /// A peer's, by its descriptor; the text says why it cannot be one.

@@ -1,8 +1,10 @@
-//! The only place of this crate that needs unsafe code: the cell behind a [`Turnstile`], and the
-//! signal mask of threads.
+//! The only place of this crate that needs unsafe code: the cell behind a [`Turnstile`], the
+//! signal mask of threads, and memory that other processes look at.
 
 mod cell;
 mod line;
+#[cfg(not(loom))]
+pub(crate) mod page;
 #[cfg(not(loom))]
 mod quiet;
 

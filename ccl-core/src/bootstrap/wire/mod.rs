@@ -3,11 +3,16 @@
 //! A frame is `length: u32, kind: u8, payload, tag: 16 bytes`, little-endian; `length` counts the payload
 //! only and is bounded by [`MAX_PAYLOAD`]. The [session](super::session) puts the tag behind it.
 
+mod codec;
+mod control;
+
+use crate::control as node;
 use crate::plan::Rank;
-use std::net::{IpAddr, SocketAddr};
+use codec::{Reader, Writer};
+use std::net::SocketAddr;
 
 /// Version of everything in this file and of the handshake. Both ends must have the same.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Longest payload of a frame in bytes: what one connection can make its peer hold.
 pub(super) const MAX_PAYLOAD: usize = 64 * 1024;
@@ -21,8 +26,6 @@ pub(super) const HEADER_BYTES: usize = 5;
 /// Most addresses that a rank announces.
 pub(super) const MAX_ADDRESSES: usize = 4;
 
-const MAX_TEXT: usize = 1024;
-
 /// Something that one end says to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -32,16 +35,10 @@ pub(super) enum Message {
     Welcome { session: [u8; 32], parent: Option<Member> },
     /// The root to a rank: it will not be.
     Refusal(Refusal),
-    /// A child to its parent in the tree, or a swapping rank to a peer: who is speaking.
+    /// To a neighbour in the control plane, or to a peer for a swap: who is speaking.
     Caller { rank: Rank },
-    /// Entries of the all-gather with this number, on their way to the tree's root or back.
-    Gather { sequence: u64, entries: Vec<(Rank, Vec<u8>)> },
-    /// The all-gather with this number failed; these ranks did not come.
-    Absent { sequence: u64, absent: Vec<Rank> },
-    /// A rank is dead.
-    Lost { rank: Rank, cause: String },
-    /// The speaker leaves in order.
-    Goodbye,
+    /// Between control nodes.
+    Control(node::Message),
     /// One side of a swap.
     Blob(Vec<u8>),
 }
@@ -106,29 +103,13 @@ impl Message {
                 out.u32(*rank);
                 6
             }
-            Message::Gather { sequence, entries } => {
-                out.u64(*sequence);
-                out.u32(entries.len() as u32);
-                for (rank, bytes) in entries {
-                    out.u32(*rank);
-                    out.bytes(bytes);
-                }
+            Message::Control(message) => {
+                control::write(message, &mut out);
                 7
             }
-            Message::Absent { sequence, absent } => {
-                out.u64(*sequence);
-                out.ranks(absent);
-                8
-            }
-            Message::Lost { rank, cause } => {
-                out.u32(*rank);
-                out.text(cause);
-                9
-            }
-            Message::Goodbye => 10,
             Message::Blob(bytes) => {
                 out.bytes(bytes);
-                11
+                8
             }
         };
         (kind, out.0)
@@ -156,14 +137,8 @@ impl Message {
             4 => Message::Refusal(Refusal::Conflict(from.text()?)),
             5 => Message::Refusal(Refusal::Left { rank: from.u32()?, cause: from.text()? }),
             6 => Message::Caller { rank: from.u32()? },
-            7 => Message::Gather {
-                sequence: from.u64()?,
-                entries: from.list(|from| Ok((from.u32()?, from.bytes(MAX_BLOB)?.to_vec())))?,
-            },
-            8 => Message::Absent { sequence: from.u64()?, absent: from.ranks()? },
-            9 => Message::Lost { rank: from.u32()?, cause: from.text()? },
-            10 => Message::Goodbye,
-            11 => Message::Blob(from.bytes(MAX_BLOB)?.to_vec()),
+            7 => Message::Control(control::read(&mut from)?),
+            8 => Message::Blob(from.bytes(MAX_BLOB)?.to_vec()),
             _ => return Err(Garbled("kind")),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Garbled("bytes after the end")) }
@@ -184,137 +159,6 @@ impl Member {
     }
 }
 
-/// Lists are cut to this many ranks, so that a message about a huge job still fits a frame.
-const MAX_RANKS: usize = 8192;
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-
-    fn u16(&mut self, value: u16) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.u32(bytes.len() as u32);
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// Cut at a character, where it is too long.
-    fn text(&mut self, text: &str) {
-        let end = text.floor_char_boundary(MAX_TEXT);
-        self.bytes(&text.as_bytes()[..end]);
-    }
-
-    fn ranks(&mut self, ranks: &[Rank]) {
-        let ranks = &ranks[..ranks.len().min(MAX_RANKS)];
-        self.u32(ranks.len() as u32);
-        for &rank in ranks {
-            self.u32(rank);
-        }
-    }
-
-    fn member(&mut self, member: &Member) {
-        self.text(&member.host);
-        self.u32(member.pid);
-        let addresses = &member.addresses[..member.addresses.len().min(MAX_ADDRESSES)];
-        self.u32(addresses.len() as u32);
-        for address in addresses {
-            match address.ip() {
-                IpAddr::V4(ip) => self.bytes(&ip.octets()),
-                IpAddr::V6(ip) => self.bytes(&ip.octets()),
-            }
-            self.u16(address.port());
-        }
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Garbled> {
-        let (head, tail) = self.0.split_at_checked(len).ok_or(Garbled("shorter than it says"))?;
-        self.0 = tail;
-        Ok(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
-        Ok(*self.take(N)?.first_chunk().expect("take gave N bytes"))
-    }
-
-    fn u8(&mut self) -> Result<u8, Garbled> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn u16(&mut self) -> Result<u16, Garbled> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32, Garbled> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, Garbled> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn bytes(&mut self, most: usize) -> Result<&'a [u8], Garbled> {
-        let len = self.u32()? as usize;
-        if len > most {
-            return Err(Garbled("longer than allowed"));
-        }
-        self.take(len)
-    }
-
-    fn text(&mut self) -> Result<String, Garbled> {
-        let bytes = self.bytes(MAX_TEXT)?.to_vec();
-        String::from_utf8(bytes).map_err(|_| Garbled("text is not UTF-8"))
-    }
-
-    /// A counted list. Memory grows with the bytes that are there, not with the count that they claim.
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Garbled>) -> Result<Vec<T>, Garbled> {
-        let count = self.u32()?;
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(item(self)?);
-        }
-        Ok(items)
-    }
-
-    fn ranks(&mut self) -> Result<Vec<Rank>, Garbled> {
-        self.list(Self::u32)
-    }
-
-    fn member(&mut self) -> Result<Member, Garbled> {
-        let host = self.text()?;
-        let pid = self.u32()?;
-        let addresses = self.list(|from| {
-            let octets = from.bytes(16)?;
-            let ip = match octets.len() {
-                4 => IpAddr::from(*octets.first_chunk::<4>().expect("four octets")),
-                16 => IpAddr::from(*octets.first_chunk::<16>().expect("sixteen octets")),
-                _ => return Err(Garbled("address length")),
-            };
-            Ok(SocketAddr::new(ip, from.u16()?))
-        })?;
-        if addresses.len() > MAX_ADDRESSES {
-            return Err(Garbled("too many addresses"));
-        }
-        Ok(Member { host, pid, addresses })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +171,6 @@ mod tests {
                 addresses.iter_mut().for_each(|a| *a = SocketAddr::new(a.ip(), a.port()));
                 Member { host, pid, addresses }
             });
-        let entries = prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..50)), 0..9);
         let ranks = prop::collection::vec(any::<u32>(), 0..20);
         prop_oneof![
             (any::<u32>(), any::<u32>(), any::<u64>(), member.clone()).prop_map(
@@ -335,9 +178,8 @@ mod tests {
             ),
             (any::<[u8; 32]>(), prop::option::of(member))
                 .prop_map(|(session, parent)| Message::Welcome { session, parent }),
-            (any::<u64>(), entries).prop_map(|(sequence, entries)| Message::Gather { sequence, entries }),
             ranks.prop_map(|absent| Message::Refusal(Refusal::Absent(absent))),
-            (any::<u32>(), ".{0,9}").prop_map(|(rank, cause)| Message::Lost { rank, cause }),
+            control::tests::message().prop_map(Message::Control),
             prop::collection::vec(any::<u8>(), 0..MAX_BLOB).prop_map(Message::Blob),
         ]
     }

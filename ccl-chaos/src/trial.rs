@@ -1,0 +1,172 @@
+//! A trial: ranks, their script, a fault, and what the survivors do after it. A seed and a number determine it, so every
+//! process draws it for itself.
+
+use crate::fault::{Deed, Kind, Moment};
+use crate::random::Random;
+use crate::step::Step;
+use ccl::Rank;
+use std::time::Duration;
+
+/// One trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(crate) seed: u64,
+    pub(crate) number: u64,
+    pub(crate) ranks: u32,
+    pub(crate) kind: Kind,
+    pub(crate) moment: Moment,
+    /// Who does it, in order.
+    pub(crate) culprits: Vec<Rank>,
+    /// The step of the script at which they do it.
+    pub(crate) step: usize,
+    /// How long after the moment, for each culprit.
+    pub(crate) delays: Vec<Duration>,
+    /// For what comes after a stop, or for how long a slow rank sleeps.
+    pub(crate) pause: Duration,
+    /// The last step is a barrier, so that nobody gets through without the culprits.
+    pub(crate) script: Vec<Step>,
+    /// What each rank does after its error.
+    pub(crate) aftermath: Vec<Aftermath>,
+    pub(crate) timeout: Duration,
+    pub(crate) freeze: Duration,
+    pub(crate) init: Duration,
+}
+
+/// What a survivor does after its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aftermath {
+    /// Destroys the communicator.
+    Destroy,
+    /// Ends its process at once.
+    Exit,
+}
+
+impl Trial {
+    /// Trial `number` under a seed, of a kind that it draws itself unless it is given.
+    pub(crate) fn draw(seed: u64, number: u64, kind: Option<Kind>) -> Trial {
+        let mut random = Random::new(seed, number);
+        let drawn = drawn(random.next());
+        let kind = kind.unwrap_or(drawn);
+        let most = if random.percent(8) { 16 } else { 6 };
+        let least = if matches!(kind, Kind::KillSeveral) { 3 } else { 2 };
+        let ranks = least + random.below(most - least + 1) as u32;
+
+        let culprits = match kind {
+            Kind::KillHead => vec![0],
+            Kind::KillSeveral => {
+                let many = 2 + random.below(u64::from(ranks) - 2) as u32;
+                random.some_of(many, ranks)
+            }
+            Kind::KillAllButOne => random.some_of(ranks - 1, ranks),
+            Kind::Garbage => Vec::new(),
+            _ => vec![random.below(u64::from(ranks)) as u32],
+        };
+        let moment = kind.moment(random.percent(50));
+        let steps = 4 + random.below(10) as usize;
+        let mut script: Vec<_> = (0..steps).map(|_| Step::draw(&mut random, ranks)).collect();
+        let step = if kind == Kind::KillConnecting { 0 } else { random.below(steps as u64 - 1) as usize };
+        match kind.deed() {
+            Deed::Bend(bend) => script[step] = Step::that_shows(bend, &mut random, ranks),
+            Deed::Swap => {
+                use crate::step::Bend;
+                script[step] = Step::that_shows(Bend::Operator, &mut random, ranks);
+                script[step + 1] = Step::that_shows(Bend::Root, &mut random, ranks);
+            }
+            _ => {}
+        }
+        script.push(Step::Barrier);
+
+        // From before the first instruction of what it falls into to after its end, most of them early.
+        let longest = match moment {
+            Moment::Joining => 20_000,
+            Moment::Destroying => 2_000,
+            _ => 3_000,
+        };
+        let delays = culprits.iter().map(|_| {
+            let limit = random.below(longest);
+            Duration::from_micros(random.below(limit))
+        });
+        let delays = delays.collect();
+        let (timeout, freeze) = (Duration::from_millis(1500), Duration::from_millis(1000));
+        let pause = match kind {
+            Kind::FreezeShort => Duration::from_millis(50 + random.below(400)),
+            Kind::Slow => Duration::from_millis(100 + random.below(1000)),
+            Kind::KillIdle => Duration::from_millis(random.below(200)),
+            _ => freeze + Duration::from_millis(300 + random.below(900)),
+        };
+        let together = random.percent(70).then(|| Aftermath::of(&mut random));
+        let aftermath =
+            (0..ranks).map(|_| together.unwrap_or_else(|| Aftermath::of(&mut random))).collect();
+        Trial {
+            seed,
+            number,
+            ranks,
+            kind,
+            moment,
+            culprits,
+            step,
+            delays,
+            pause,
+            script,
+            aftermath,
+            timeout,
+            freeze,
+            init: Duration::from_millis(3000),
+        }
+    }
+
+    pub(crate) fn is_culprit(&self, rank: Rank) -> bool {
+        self.culprits.contains(&rank)
+    }
+
+    /// How to run it alone.
+    pub(crate) fn again(&self) -> String {
+        format!("cargo xtask chaos --seed {} --only {} --kind {}", self.seed, self.number, self.kind.name())
+    }
+}
+
+impl Aftermath {
+    fn of(random: &mut Random) -> Aftermath {
+        if random.percent(25) { Aftermath::Exit } else { Aftermath::Destroy }
+    }
+}
+
+/// A kind, by weight.
+fn drawn(word: u64) -> Kind {
+    let total: u64 = Kind::ALL.iter().map(|kind| kind.weight()).sum();
+    let mut left = word % total;
+    for kind in Kind::ALL {
+        match left.checked_sub(kind.weight()) {
+            Some(rest) => left = rest,
+            None => return kind,
+        }
+    }
+    Kind::KillInCall
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Outcome;
+
+    #[test]
+    fn a_seed_and_a_number_determine_a_trial_and_every_kind_comes() {
+        let draw = |number| Trial::draw(7, number, None);
+        assert_eq!(format!("{:?}", draw(3)), format!("{:?}", draw(3)));
+        for kind in Kind::ALL {
+            assert!((0..1000).any(|number| draw(number).kind == kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn somebody_is_left_to_notice_and_cannot_get_through() {
+        for number in 0..1000 {
+            let trial = Trial::draw(1, number, None);
+            assert!(trial.culprits.len() < trial.ranks as usize, "{trial:?}");
+            assert!(trial.step + 1 < trial.script.len(), "{trial:?}");
+            assert_eq!(trial.script.last(), Some(&Step::Barrier));
+            let nobody = trial.culprits.is_empty();
+            assert!(!nobody || trial.kind.outcome() == Outcome::Right, "{trial:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a process holds: threads, descriptors, mapped files. Compared before and after, it shows what was left behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What this process holds now, each with how often.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Remains(BTreeMap<String, usize>);
+
+impl Remains {
+    pub(crate) fn now() -> Remains {
+        let mut held = BTreeMap::new();
+        let mut add = |what: String| *held.entry(what).or_insert(0) += 1;
+        for task in entries("/proc/self/task") {
+            let name = fs::read_to_string(format!("/proc/self/task/{task}/comm"));
+            add(format!("thread {}", name.unwrap_or_default().trim()));
+        }
+        for descriptor in entries("/proc/self/fd") {
+            // The one that the listing itself used is closed by now.
+            if let Ok(target) = fs::read_link(format!("/proc/self/fd/{descriptor}")) {
+                add(format!("descriptor of {}", without_number(&target.to_string_lossy())));
+            }
+        }
+        for line in fs::read_to_string("/proc/self/maps").unwrap_or_default().lines() {
+            // address, permissions, offset, device, inode, path: anonymous memory is the allocator's.
+            let path = line.split_whitespace().nth(5).unwrap_or_default();
+            if path.contains("memfd:") || path.starts_with("/dev/") {
+                add(format!("mapping of {path}"));
+            }
+        }
+        Remains(held)
+    }
+
+    /// What is held now beyond this, once nothing of it goes away any more within `patience`.
+    pub(crate) fn beyond(&self, patience: Duration) -> Vec<String> {
+        let until = Instant::now() + patience;
+        loop {
+            let more = Remains::now().less(self);
+            if more.is_empty() || Instant::now() >= until {
+                return more;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn less(&self, before: &Remains) -> Vec<String> {
+        let more = |(what, many): (&String, &usize)| {
+            let extra = many.saturating_sub(before.0.get(what).copied().unwrap_or(0));
+            (extra > 0).then(|| format!("{extra} x {what}"))
+        };
+        self.0.iter().filter_map(more).collect()
+    }
+}
+
+fn entries(folder: &str) -> Vec<String> {
+    let names = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// `socket:[123]` without its number.
+fn without_number(target: &str) -> &str {
+    target.split_once(":[").map_or(target, |(kind, _)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// The only test that looks at its process: others of the program run beside it.
+    #[test]
+    fn a_planted_socket_mapping_and_thread_are_found() {
+        let before = Remains::now();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let memory = ccl::SharedMemory::alloc(4096).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = thread::Builder::new().name("planted".into()).spawn(move || stopped.recv()).unwrap();
+        let found = before.beyond(Duration::ZERO).join(", ");
+        assert!(found.contains("descriptor of socket"), "{found}");
+        assert!(found.contains("mapping of /memfd:") || found.contains("descriptor of /memfd:"), "{found}");
+        let planted = "thread planted";
+        assert!(found.contains(planted), "{found}");
+        drop((socket, memory, stop));
+        let _ = thread.join();
+        assert!(!before.beyond(Duration::from_secs(1)).join(", ").contains(planted));
+    }
+}

@@ -1,0 +1,321 @@
+//! How a communicator is, for all threads that care: those in calls, the control thread, whoever aborts.
+
+use super::net::Connection;
+use super::wire::Member;
+use crate::control::{Agreement, Command, End, EndKind, GatherFailed, Loss};
+use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{RankState, Verdict};
+use crate::monitor::{Guard, Monitor};
+use crate::plan::Rank;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// What this rank does, for its peers: see [`Health::observe`].
+pub type Observer = Box<dyn Fn() -> RankState + Send + Sync>;
+
+/// A communicator's state of health. Made before the communicator is, so that joining can be aborted too.
+#[derive(Default)]
+pub struct Health {
+    /// [`WELL`], [`ENDED`] or [`ABORTED`]; only ever grows. It says no more than "look at `state`", whose lock orders
+    /// everything, so that the data path reads it Relaxed.
+    alarm: AtomicU8,
+    pub(super) state: Monitor<State>,
+    bells: OnceLock<Bells>,
+    members: OnceLock<Vec<Member>>,
+    observer: OnceLock<Observer>,
+}
+
+const WELL: u8 = 0;
+/// No call can end right any more that waits for something.
+const ENDED: u8 = 1;
+/// Whoever drives this rank wants its calls to end at once.
+const ABORTED: u8 = 2;
+
+/// Descriptors that end a sleep in `poll`.
+#[derive(Debug)]
+struct Bells {
+    /// Whose they are.
+    rank: Rank,
+    thread: OwnedFd,
+    caller: OwnedFd,
+}
+
+/// What is under the lock.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Why calls end: the first reason.
+    error: Option<Error>,
+    pub(super) lost: BTreeMap<Rank, Loss>,
+    pub(super) left: BTreeSet<Rank>,
+    /// For the control thread.
+    pub(super) commands: Vec<Command>,
+    pub(super) gathered: Option<Result<Vec<Vec<u8>>, GatherFailed>>,
+    pub(super) agreed: Option<Agreement>,
+    /// Peers that called for a swap before this rank named them; one connection each at most.
+    pub(super) callers: BTreeMap<Rank, Connection>,
+    /// Communicators that are being made of this one.
+    successors: Vec<Weak<Health>>,
+}
+
+impl Health {
+    /// Ends this rank's calls, from any thread, at any time, more than once: the call that runs at its next wait, later ones
+    /// before they begin. The peers are told.
+    pub fn abort(&self) {
+        let mut state = self.state.lock();
+        if self.alarm.swap(ABORTED, Ordering::Relaxed) != ABORTED {
+            state.error.get_or_insert_with(|| ErrorKind::Aborted.into());
+            let by = self.bells.get().map_or(0, |bells| bells.rank);
+            let end = End { by, kind: EndKind::Aborted, text: String::new() };
+            state.commands.push(Command::End(end));
+            self.wake(&state);
+            let successors = state.successors();
+            drop(state);
+            successors.iter().for_each(|successor| successor.abort());
+        }
+    }
+
+    /// While a communicator is made of this one, what ends its joining is that this one is aborted or loses a rank.
+    pub fn precede(&self, successor: &Arc<Health>) {
+        self.state.lock().successors.push(Arc::downgrade(successor));
+        if self.is_aborted() {
+            successor.abort();
+        }
+    }
+
+    /// Those that were made of it stand alone.
+    pub fn part(&self) {
+        self.state.lock().successors.clear();
+    }
+
+    /// Whether nothing has happened that ends calls which wait.
+    #[inline]
+    pub fn is_well(&self) -> bool {
+        self.alarm.load(Ordering::Relaxed) == WELL
+    }
+
+    /// Whether this rank was aborted, so that calls end at once.
+    #[inline]
+    pub fn is_aborted(&self) -> bool {
+        self.alarm.load(Ordering::Relaxed) == ABORTED
+    }
+
+    /// Why calls end, if something has happened; [`ErrorKind::Aborted`] if this rank was aborted, whatever happened before.
+    pub fn error(&self) -> Option<Error> {
+        if self.is_aborted() {
+            return Some(ErrorKind::Aborted.into());
+        }
+        self.state.lock().error.clone()
+    }
+
+    /// An error if something has happened that ends calls which wait.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.is_well() { Ok(()) } else { self.error().map_or(Ok(()), Err) }
+    }
+
+    /// Those that are lost.
+    pub fn lost(&self) -> Vec<Rank> {
+        self.state.lock().lost.keys().copied().collect()
+    }
+
+    /// One of these ranks that has left in order, if there is any.
+    pub fn who_left(&self, among: impl IntoIterator<Item = Rank>) -> Option<Rank> {
+        let state = self.state.lock();
+        among.into_iter().find(|rank| state.left.contains(rank))
+    }
+
+    /// What peers are told of this rank when they ask. Set once.
+    pub fn observe(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
+        if let Some(bell) = self.thread_bell() {
+            ring(bell);
+        }
+    }
+
+    pub(super) fn is_observed(&self) -> bool {
+        self.observer.get().is_some()
+    }
+
+    /// What this rank does now, in the form in which it travels; empty if nobody observes it.
+    pub(super) fn observed(&self) -> Vec<u8> {
+        self.observer.get().map_or_else(Vec::new, |observer| observer().to_bytes())
+    }
+
+    /// Makes what the control thread and the waits of this rank are woken by.
+    pub(super) fn attach(&self, rank: Rank) -> Result<()> {
+        let bells = Bells { rank, thread: bell()?, caller: bell()? };
+        self.bells
+            .set(bells)
+            .map_err(|_| Error::invalid("one state of health for two communicators", "make one for each"))
+    }
+
+    pub(super) fn thread_bell(&self) -> Option<&OwnedFd> {
+        self.bells.get().map(|bells| &bells.thread)
+    }
+
+    pub(super) fn caller_bell(&self) -> Option<&OwnedFd> {
+        self.bells.get().map(|bells| &bells.caller)
+    }
+
+    pub(super) fn set_members(&self, members: Vec<Member>) {
+        let _ = self.members.set(members);
+    }
+
+    pub(super) fn members(&self) -> &[Member] {
+        self.members.get().map_or(&[], |members| members)
+    }
+
+    /// Tells the control thread what this rank wants.
+    pub(super) fn command(&self, command: Command) {
+        let mut state = self.state.lock();
+        state.commands.push(command);
+        if let Some(bell) = self.thread_bell() {
+            ring(bell);
+        }
+    }
+
+    /// Keeps why calls end, if it is the first reason, and ends all waits.
+    pub(super) fn raise(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.error.get_or_insert(error);
+        self.alarm.fetch_max(ENDED, Ordering::Relaxed);
+        self.wake(&state);
+    }
+
+    /// Tells the calls of this rank something.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        state.notify();
+    }
+
+    /// Keeps the connection of a peer that wants to swap. A newer call of a peer replaces one that came to nothing.
+    pub(super) fn receive_caller(&self, peer: Rank, connection: Connection) {
+        self.state.lock().callers.insert(peer, connection);
+        if let Some(bell) = self.caller_bell() {
+            ring(bell);
+        }
+    }
+
+    pub(super) fn take_caller(&self, peer: Rank) -> Option<Connection> {
+        self.state.lock().callers.remove(&peer)
+    }
+
+    /// A rank is lost.
+    pub(super) fn lose(&self, loss: Loss, error: Error) {
+        let successors = {
+            let mut state = self.state.lock();
+            state.lost.insert(loss.rank, loss);
+            state.successors()
+        };
+        successors.iter().for_each(|successor| successor.raise(error.clone()));
+        self.raise(error);
+    }
+
+    /// Ends the sleep of both sides.
+    fn wake(&self, state: &Guard<'_, State>) {
+        state.notify();
+        if let Some(bells) = self.bells.get() {
+            ring(&bells.thread);
+            ring(&bells.caller);
+        }
+    }
+
+    /// Waits until `take` finds what it looks for, or something has happened, or the deadline.
+    pub(super) fn wait<T>(
+        &self,
+        deadline: Instant,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+        ends_with: impl Fn(&Health, &State) -> Option<Error>,
+    ) -> Result<Option<T>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(Some(found));
+            }
+            if let Some(error) = ends_with(self, &state) {
+                return Err(error);
+            }
+            let limit = deadline.saturating_duration_since(Instant::now());
+            if limit.is_zero() {
+                return Ok(None);
+            }
+            state.wait(Some(limit));
+        }
+    }
+
+    /// Waits until something has happened; the deadline otherwise.
+    pub(super) fn wait_for_error(&self, limit: Duration) -> Option<Error> {
+        let found = self.wait(Instant::now() + limit, |state| state.error.clone(), |_, _| None);
+        found.ok().flatten()
+    }
+
+    /// The error that the loss of a rank is.
+    pub(super) fn loss_error(&self, loss: &Loss) -> Error {
+        let member = self.members().get(loss.rank as usize);
+        let place = member.map(|m| format!(" (process {} on {})", m.pid, m.host)).unwrap_or_default();
+        let last = RankState::from_bytes(&loss.state).and_then(|state| last_words(&state));
+        ErrorKind::PeerLost { peer: loss.rank, place, cause: loss.cause.clone(), last }.into()
+    }
+}
+
+/// What a rank did last, as its loss tells it.
+fn last_words(state: &RankState) -> Option<String> {
+    match (&state.running[..], &state.last) {
+        ([], None) => (state.ranks > 0).then(|| "it had made no call".to_string()),
+        ([], Some(last)) => Some(format!("its last call was {last}")),
+        ([running, ..], _) => Some(format!("it was in {running}")),
+    }
+}
+
+impl State {
+    fn successors(&self) -> Vec<Arc<Health>> {
+        self.successors.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(super) fn error(&self) -> Option<Error> {
+        self.error.clone()
+    }
+}
+
+/// The error that the end of a communicator is for the others.
+pub(super) fn end_error(end: &End) -> Error {
+    let how = match end.kind {
+        EndKind::Aborted => "aborted",
+        EndKind::Revoked => "revoked",
+        EndKind::Failed => "broken",
+        EndKind::Verdict => match serde_json::from_str::<Verdict>(&end.text) {
+            Ok(verdict) => return ErrorKind::Verdict(verdict).into(),
+            Err(_) => "judged",
+        },
+    };
+    ErrorKind::Ended { peer: end.by, how, what: end.text.clone() }.into()
+}
+
+/// A descriptor that ends a sleep in `poll` when it is rung.
+pub(super) fn bell() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|e| Error::system("eventfd", e, "check `ulimit -n`"))
+}
+
+/// Wakes whoever polls this.
+pub(super) fn ring(bell: &OwnedFd) {
+    // It can fail only when it was rung 2^64 times and nobody has looked.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// After a look: the next ring wakes again.
+pub(super) fn hush(bell: &OwnedFd) {
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").field("error", &self.error()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! What the calling thread tells its flight record.
+
+use super::Communicator;
+use crate::clock::monotonic_ns;
+use crate::engine::WaitOn;
+use crate::flight::{self, About, Entry, RankState, Recorder, WaitFor, WaitState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Calls of at least so many bytes have stamps: they take microseconds, and a look at the clock 25 ns.
+const STAMPED_FROM: u64 = 32 << 10;
+
+impl Communicator {
+    /// What this rank does and has done. Others may read it at any moment.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// What this rank does at this moment.
+    pub fn state(&self) -> RankState {
+        self.recorder.state(monotonic_ns())
+    }
+
+    /// Prepares a call, which may wait for the peers: meanwhile the record has it as one that runs.
+    pub(super) fn recorded<T>(&mut self, about: &About, prepare: impl FnOnce(&mut Self) -> T) -> T {
+        let entry = self.recorder.begin(about, self.sequence, Some(monotonic_ns()));
+        let prepared = prepare(self);
+        self.recorder.withdraw(entry);
+        prepared
+    }
+
+    /// What the running calls wait for, before a sleep.
+    #[cold]
+    pub(super) fn record_waits(&self, running: &[usize], waited: Duration) {
+        let since_ns = monotonic_ns().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
+        let schedules = || running.iter().map(|index| &self.plans.schedules[*index]);
+        let waits = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
+            let (on, peers, channel) = match wait.on {
+                WaitOn::Piece { peer, channel } => (WaitFor::Piece, vec![peer], channel),
+                WaitOn::Credit { peers, channel } => (WaitFor::Credit, peers.to_vec(), channel),
+            };
+            let (lane, mv, tile) = (wait.lane as u32, wait.mv as u32, wait.tile as u64);
+            WaitState { lane, mv, tile, on, peers, channel, since_ns }
+        });
+        let progress = schedules().map(|schedule| schedule.progress());
+        let (done, total) = progress.fold((0, 0), |sum, (done, total)| (sum.0 + done, sum.1 + total));
+        self.recorder.wait(since_ns, flight::Progress { done, total }, waits);
+    }
+}
+
+/// A call begins.
+#[inline(always)]
+pub(super) fn begin(recorder: &Recorder, about: &About, sequence: u64) -> Entry {
+    let now = if about.bytes() >= STAMPED_FROM { Some(monotonic_ns()) } else { None };
+    recorder.begin(about, sequence, now)
+}
+
+/// A call has ended right.
+#[inline(always)]
+pub(super) fn end(recorder: &Recorder, entry: Entry) {
+    if recorder.is_stamped(entry) {
+        return end_late(recorder, entry);
+    }
+    recorder.end(entry, None);
+}
+
+#[inline(never)]
+fn end_late(recorder: &Recorder, entry: Entry) {
+    recorder.end(entry, Some(monotonic_ns()));
+    recorder.moved();
+}
+
+/// A call has waited longer than peers take that are in step with it.
+#[cold]
+pub(super) fn waits(recorder: &Recorder, entry: Entry) {
+    if !recorder.is_stamped(entry) {
+        recorder.stamp(entry, monotonic_ns());
+    }
+}

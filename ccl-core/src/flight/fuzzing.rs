@@ -1,0 +1,112 @@
+//! What ranks say of themselves: the states that an inquest collects, and the memory of another process.
+
+use super::about::vocabulary;
+use super::lines_for;
+use super::memory::Line;
+use super::{
+    About, CallState, End, Identity, Memory, Progress, RankState, Recorder, View, WaitFor, WaitState,
+};
+use crate::{Collective, DataType, ReduceOp};
+use std::sync::atomic::Ordering;
+
+/// A state is read or refused, can be shown, and comes back the same from what is written of it.
+pub fn flight(data: &[u8]) {
+    let Some(state) = RankState::from_bytes(data) else { return };
+    for call in state.running.iter().chain(&state.last) {
+        assert!(!call.to_string().is_empty());
+    }
+    assert_eq!(RankState::from_bytes(&state.to_bytes()), Some(state));
+}
+
+/// A record is read or refused, whatever is in the memory, and the state that is read can be told to others.
+pub fn record(data: &[u8]) {
+    let words = data.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    });
+    let mut words: Vec<u64> = words.collect();
+    // Depends on all names of the library: inputs would not outlive the next algorithm.
+    if let Some(word) = words.get_mut(1) {
+        *word = vocabulary();
+    }
+    let lines: Vec<Line> = words.chunks(Line::WORDS).map(line).collect();
+    let Some(view) = View::open(&lines) else { return };
+    assert!(view.who().rank < view.who().ranks);
+    for recorded in view.calls() {
+        assert!(!recorded.call.to_string().is_empty());
+    }
+    let state = view.state(1);
+    let bytes = state.to_bytes();
+    assert!(bytes.len() <= 32 * 1024, "a state of {} bytes", bytes.len());
+    assert_eq!(RankState::from_bytes(&bytes), Some(state));
+}
+
+fn line(words: &[u64]) -> Line {
+    let line = Line::default();
+    for (at, word) in line.0.iter().zip(words) {
+        at.store(*word, Ordering::Relaxed);
+    }
+    line
+}
+
+fn wait() -> WaitState {
+    WaitState { lane: 0, mv: 3, tile: 9, on: WaitFor::Credit, peers: vec![1, 2], channel: 1, since_ns: 77 }
+}
+
+pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
+    let who = Identity { communicator: 5, rank: 2, ranks: 8, host: "n0".into(), pid: 4711 };
+    let seed = |name: &str, fill: &dyn Fn(&Recorder)| {
+        let recorder = Recorder::new(Memory::heap(lines_for(4)), &who, 4);
+        fill(&recorder);
+        let words = recorder.lines().iter().flat_map(|line| &line.0);
+        (name.into(), words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect())
+    };
+    let about =
+        || About::collective((Collective::AllReduce, 0), (7, DataType::F64, ReduceOp::Max), "ring", 56, 9);
+    vec![
+        seed("empty", &|_| {}),
+        seed("busy", &|recorder| {
+            for sequence in 0..6 {
+                let entry = recorder.begin(&about(), sequence, Some(1));
+                recorder.end(entry, Some(2));
+            }
+            let _ = recorder.begin(&about(), 6, Some(3));
+            recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
+            let entry = recorder.begin(&About::transfer(End::Send, 5, 10, DataType::F32, 1), 0, None);
+            assert!(!recorder.is_stamped(entry));
+            recorder.broken("the communicator was aborted", 5);
+        }),
+    ]
+}
+
+pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
+    let call = CallState {
+        sequence: 91,
+        name: "all_reduce".into(),
+        count: 4096,
+        dtype: "f32".into(),
+        op: Some("sum".into()),
+        algorithm: "ring".into(),
+        bytes: 16384,
+        fingerprint: 7,
+        started_ns: Some(5),
+        ..CallState::default()
+    };
+    let busy = RankState {
+        communicator: 1,
+        rank: 2,
+        ranks: 8,
+        host: "n0".into(),
+        pid: 4711,
+        now_ns: 1_000_000,
+        calls: 92,
+        last: Some(CallState { sequence: 90, root: Some(1), peer: Some(0), ..call.clone() }),
+        running: vec![call],
+        waits: vec![wait()],
+        progress: Some(Progress { done: 2, total: 7 }),
+        broken: Some("aborted".into()),
+        ..RankState::default()
+    };
+    vec![("idle".into(), RankState::default().to_bytes()), ("busy".into(), busy.to_bytes())]
+}
