@@ -118,7 +118,7 @@ impl Driver {
                 !connection.is_flushed()
             });
             if let Some(since) = self.leaves
-                && (self.leaving.is_empty() || since.elapsed() > FAREWELL)
+                && ((self.node.is_over() && self.leaving.is_empty()) || since.elapsed() > FAREWELL)
             {
                 return Ok(());
             }
