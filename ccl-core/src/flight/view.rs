@@ -189,7 +189,12 @@ fn entry(line: &Line) -> Option<Numbered> {
         _ => return None,
     };
     let stamp = |ns: u64| (ns != 0).then_some(ns);
-    let call =
-        CallState { sequence, started_ns: stamp(started), ended_ns: stamp(ended), ..about.describe()? };
+    let call = CallState {
+        sequence,
+        started_ns: stamp(started),
+        ended_ns: stamp(ended),
+        failed: status == Status::Failed,
+        ..about.describe()?
+    };
     Some(Numbered { order: word >> STATE.count_ones(), recorded: Recorded { call, status } })
 }
