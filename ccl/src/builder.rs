@@ -1,7 +1,7 @@
 //! Making a communicator.
 
 use crate::{AbortHandle, Communicator, flight, spawn_quiet};
-use ccl_core::bootstrap::{Joining, UniqueId};
+use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::flight::Memory;
@@ -115,7 +115,12 @@ fn join(
     let deadline = Instant::now() + config.init_timeout;
     let health = Arc::clone(abort.health());
     let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| spawn_quiet(name, body);
-    let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn }.join()?;
+    let witness = |pid: u32, communicator: u64, rank: Rank| {
+        let page = flight::Page::of_process(pid).ok().flatten()?;
+        page.state(communicator, rank)?;
+        Some(Box::new(move || page.state(communicator, rank)) as Testimony)
+    };
+    let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
     let shm = ShmTransport::new(
         rank,
         ranks,

@@ -94,7 +94,8 @@ fn a_receive_that_does_not_fit_its_send_is_an_error() {
         _ => comm.receive(&mut [0.0f64; 4], 0),
     });
     let error = errors[1].as_ref().expect_err("another type");
-    assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
+    // The sender may be gone by then, and cannot be asked.
+    assert!(matches!(error.kind(), ErrorKind::Mismatch { .. } | ErrorKind::Verdict(_)), "{error}");
 }
 
 #[test]

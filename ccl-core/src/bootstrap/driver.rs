@@ -7,6 +7,7 @@ use super::lobby::Lobby;
 use super::net::{Connection, wait};
 use super::session::Purpose;
 use super::wire::Message;
+use super::{Joining, Testimony, Witness, identity_of};
 use crate::control::{Action, Command, End, EndKind, Entry, Event, LinkId, Node, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{RankState, Reason, judge_at};
@@ -30,28 +31,30 @@ pub(super) struct Driver {
     session: Key,
     health: Arc<Health>,
     lobby: Lobby,
-    links: BTreeMap<LinkId, Connection>,
+    links: BTreeMap<LinkId, (Rank, Connection)>,
     next: LinkId,
     dialers: BTreeMap<Rank, Dialer>,
     /// Connections whose last words are on their way.
     leaving: Vec<Connection>,
-    /// When this rank's state was last written down for its neighbours.
-    stated: Option<Instant>,
+    /// When this rank's state is written down next for its neighbours, and how often it was.
+    states_at: Instant,
+    stated: u32,
     /// Since when this rank wants to leave.
     leaves: Option<Instant>,
+    witness: Witness,
+    /// Where the last words of neighbours on this host would be found.
+    testimonies: BTreeMap<Rank, Testimony>,
 }
 
 impl Driver {
     /// For a rank that is connected to its neighbours in the tree.
     pub(super) fn new(
-        rank: Rank,
-        ranks: u32,
+        joining: &Joining<'_>,
         session: Key,
         lobby: Lobby,
         neighbours: Vec<(Rank, Connection)>,
-        health: Arc<Health>,
-        freeze: Option<Duration>,
     ) -> Driver {
+        let (rank, ranks, freeze) = (joining.rank, joining.ranks, joining.config.freeze_timeout);
         let settings = Settings { rank, ranks, freeze, inquest: INQUEST };
         let mut driver = Driver {
             node: Node::new(settings, Duration::ZERO),
@@ -59,14 +62,17 @@ impl Driver {
             rank,
             ranks,
             session,
-            health,
+            health: Arc::clone(&joining.health),
             lobby,
             links: BTreeMap::new(),
             next: 0,
             dialers: BTreeMap::new(),
             leaving: Vec::new(),
-            stated: None,
+            states_at: Instant::now(),
+            stated: 0,
             leaves: None,
+            witness: joining.witness,
+            testimonies: BTreeMap::new(),
         };
         for (peer, connection) in neighbours {
             driver.join(peer, connection);
@@ -103,8 +109,8 @@ impl Driver {
                 self.handle(Event::Command(command));
             }
             self.dial();
+            self.state();
             if self.node.wake().is_some_and(|wake| wake <= self.now()) {
-                self.state();
                 self.handle(Event::Tick);
             }
             self.leaving.retain_mut(|connection| {
@@ -135,14 +141,17 @@ impl Driver {
         let links: Vec<LinkId> = self.links.keys().copied().collect();
         for link in links {
             // What is heard may close this link or any other.
-            while let Some(message) = self.links.get_mut(&link).and_then(Connection::hear) {
+            while let Some(message) = self.links.get_mut(&link).and_then(|(_, link)| link.hear()) {
                 if let Message::Control(message) = message {
                     self.handle(Event::Heard { link, message });
                 }
             }
-            if let Some(cause) = self.links.get(&link).and_then(|link| link.closed.clone()) {
+            if let Some((peer, Connection { closed: Some(cause), .. })) = self.links.get(&link) {
+                let (peer, cause) = (*peer, cause.clone());
                 self.links.remove(&link);
-                self.handle(Event::Down { link, cause, state: Vec::new() });
+                let state = self.testimonies.get(&peer).and_then(|testimony| testimony());
+                let state = state.map_or_else(Vec::new, |state| state.to_bytes());
+                self.handle(Event::Down { link, cause, state });
             }
         }
     }
@@ -170,7 +179,7 @@ impl Driver {
     fn join(&mut self, peer: Rank, connection: Connection) {
         let link = self.next;
         self.next += 1;
-        self.links.insert(link, connection);
+        self.links.insert(link, (peer, connection));
         self.handle(Event::Up { link, peer });
     }
 
@@ -190,12 +199,12 @@ impl Driver {
         match action {
             Action::Dial(peer) => self.call(peer),
             Action::Send { link, message } => {
-                if let Some(link) = self.links.get_mut(&link) {
+                if let Some((_, link)) = self.links.get_mut(&link) {
                     link.say(Message::Control(message));
                 }
             }
             Action::Close(link) => {
-                if let Some(link) = self.links.remove(&link) {
+                if let Some((_, link)) = self.links.remove(&link) {
                     self.leaving.push(link);
                 }
             }
@@ -259,12 +268,28 @@ impl Driver {
         }
     }
 
-    /// Writes down what this rank does, for its next signs of life.
+    /// Writes down what this rank does, for its next signs of life, and looks where its neighbours do.
     fn state(&mut self) {
-        const OFTEN: Duration = Duration::from_millis(500);
-        if self.stated.is_none_or(|stated| stated.elapsed() > OFTEN) {
-            self.stated = Some(Instant::now());
-            self.handle(Event::Command(Command::State(self.health.observed())));
+        if !self.health.is_observed() || Instant::now() < self.states_at {
+            return;
+        }
+        self.stated += 1;
+        // The neighbours' records come into being at the same time as this rank's.
+        let pause = [20, 100].get(self.stated as usize - 1).copied().unwrap_or(500);
+        self.states_at = Instant::now() + Duration::from_millis(pause);
+        self.handle(Event::Command(Command::State(self.health.observed())));
+        let communicator = identity_of(&self.session);
+        let members = self.health.members();
+        let host = members.get(self.rank as usize).map(|own| &own.host);
+        for (peer, _) in self.links.values() {
+            let Some(member) = members.get(*peer as usize).filter(|member| Some(&member.host) == host) else {
+                continue;
+            };
+            if !self.testimonies.contains_key(peer)
+                && let Some(testimony) = (self.witness)(member.pid, communicator, *peer)
+            {
+                self.testimonies.insert(*peer, testimony);
+            }
         }
     }
 
@@ -274,9 +299,10 @@ impl Driver {
         let (sockets, strangers, lobby_wake) = self.lobby.watch();
         let wakes = self.dialers.values().map(Dialer::wake).chain(lobby_wake);
         let wakes = wakes.chain(self.node.wake().map(|wake| self.start + wake));
+        let wakes = wakes.chain((self.health.is_observed() && self.stated < 3).then_some(self.states_at));
         let wakes = wakes.chain(self.leaves.map(|since| since + FAREWELL));
         let until = wakes.min().unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
-        let links = self.links.values_mut();
+        let links = self.links.values_mut().map(|(_, link)| link);
         let dialled = self.dialers.values_mut().map(|dialer| &mut dialer.connection);
         let all = strangers.iter_mut().chain(links).chain(dialled).chain(&mut self.leaving);
         wait(sockets, bell, all, until)?;

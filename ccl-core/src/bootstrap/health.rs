@@ -132,6 +132,13 @@ impl Health {
     /// What peers are told of this rank when they ask. Set once.
     pub fn observe(&self, observer: Observer) {
         let _ = self.observer.set(observer);
+        if let Some(bell) = self.thread_bell() {
+            ring(bell);
+        }
+    }
+
+    pub(super) fn is_observed(&self) -> bool {
+        self.observer.get().is_some()
     }
 
     /// What this rank does now, in the form in which it travels; empty if nobody observes it.

@@ -17,7 +17,7 @@
 use crate::config::Config;
 use crate::control::{Agreement, Command, End, EndKind, GatherFailed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight;
+use crate::flight::{self, RankState};
 use crate::plan::Rank;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -94,6 +94,13 @@ pub struct Peer {
 /// How a thread is started: with its name and what it does.
 pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
 
+/// Finds what a rank of a communicator, in this process of this host, says of itself also when it is dead: given the
+/// process, the communicator and the rank.
+pub type Witness = fn(u32, u64, Rank) -> Option<Testimony>;
+
+/// What a [`Witness`] has found.
+pub type Testimony = Box<dyn Fn() -> Option<RankState> + Send>;
+
 /// What joining needs; [`Bootstrap::join`] for the common case.
 #[derive(Debug)]
 pub struct Joining<'a> {
@@ -111,13 +118,15 @@ pub struct Joining<'a> {
     pub health: Arc<Health>,
     /// What starts the control thread.
     pub spawn: Spawn,
+    /// Who knows the last words of neighbours on this host.
+    pub witness: Witness,
 }
 
 impl Joining<'_> {
     /// Joins the job; returns when this rank and its neighbours in the tree and everybody else has joined, or at
     /// the deadline with the list of those who have not.
     pub fn join(self) -> Result<Bootstrap> {
-        let Joining { id, rank, ranks, config, deadline, ref health, spawn } = self;
+        let Joining { id, rank, ranks, config, deadline, ref health, spawn, .. } = self;
         if ranks == 0 || ranks > MOST_RANKS || rank >= ranks {
             return Err(Error::invalid(
                 format!("rank {rank} of {ranks}"),
@@ -135,8 +144,7 @@ impl Joining<'_> {
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
         let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap]);
         let neighbours = self.grow(parent, session, &mut lobby)?;
-        let freeze = config.freeze_timeout;
-        let driver = Driver::new(rank, ranks, session, lobby, neighbours, Arc::clone(health), freeze);
+        let driver = Driver::new(&self, session, lobby, neighbours);
         let thread = spawn("ccl-control", Box::new(move || driver.run())).map_err(|e| {
             Error::system("starting the control thread", e, "raise the limit of threads (ulimit -u)")
         })?;
@@ -285,7 +293,8 @@ impl Bootstrap {
         deadline: Instant,
     ) -> Result<Bootstrap> {
         let spawn: Spawn = |name, body| std::thread::Builder::new().name(name.into()).spawn(body);
-        Joining { id, rank, ranks, config, deadline, health: Arc::default(), spawn }.join()
+        let (health, witness) = (Arc::default(), (|_, _, _| None) as Witness);
+        Joining { id, rank, ranks, config, deadline, health, spawn, witness }.join()
     }
 
     /// This rank.
@@ -300,7 +309,7 @@ impl Bootstrap {
 
     /// A number that all ranks of this job have in common, and no other job has.
     pub fn identity(&self) -> u64 {
-        u64::from_le_bytes(*self.session.derive(&[b"identity"]).0.first_chunk().expect("a key has 32 bytes"))
+        identity_of(&self.session)
     }
 
     /// Where each rank lives, by rank.
@@ -439,6 +448,10 @@ impl Drop for Bootstrap {
             let _ = thread.join();
         }
     }
+}
+
+fn identity_of(session: &Key) -> u64 {
+    u64::from_le_bytes(*session.derive(&[b"identity"]).0.first_chunk().expect("a key has 32 bytes"))
 }
 
 fn own_member(addresses: Vec<SocketAddr>, config: &Config) -> Member {

@@ -94,6 +94,7 @@ pub struct ControlCluster {
     /// Numbers happenings, so that those of one time keep their order.
     happened: u64,
     traffic: Traffic,
+    told: Vec<Rank>,
 }
 
 /// One process.
@@ -122,8 +123,9 @@ struct Side {
     rank: Rank,
     /// Whether something can still come out of it.
     open: bool,
-    /// When the last that was sent to it comes out.
+    /// When the last that was sent to it comes out; nothing does before it is up.
     last: Duration,
+    up: Duration,
 }
 
 #[derive(Debug)]
@@ -185,6 +187,7 @@ impl ControlCluster {
             now: Duration::ZERO,
             happened: 0,
             traffic: Traffic::default(),
+            told: Vec::new(),
         };
         for rank in 1..ranks {
             if let Some(parent) = cluster.node(rank).attachment() {
@@ -214,6 +217,11 @@ impl ControlCluster {
     /// What a rank was told so far, and when: all actions that are for its user.
     pub fn news(&self, rank: Rank) -> &[(Duration, Action)] {
         &self.members[rank as usize].news
+    }
+
+    /// Who was told something since this was asked last, once for each of its news.
+    pub fn told(&mut self) -> Vec<Rank> {
+        std::mem::take(&mut self.told)
     }
 
     /// What was sent so far.
@@ -251,8 +259,12 @@ impl ControlCluster {
         self.run_while(end, |_| true);
     }
 
-    /// Lets time pass until `end`, or until `goes_on` says no; whether it did.
-    pub fn run_while(&mut self, end: Duration, goes_on: impl Fn(&ControlCluster) -> bool) -> bool {
+    /// Lets time pass until `end`, or until [`told`](ControlCluster::told) has something to say; whether it has.
+    pub fn run_until_news(&mut self, end: Duration) -> bool {
+        self.run_while(end, |cluster| cluster.told.is_empty())
+    }
+
+    fn run_while(&mut self, end: Duration, goes_on: impl Fn(&ControlCluster) -> bool) -> bool {
         while goes_on(self) {
             match self.happenings.peek() {
                 Some(Reverse(next)) if next.time <= end => {
@@ -299,6 +311,7 @@ impl ControlCluster {
                     Life::Running if self.node(to).wake().is_some() => {
                         let wire = self.connect(from, to);
                         self.wires[wire as usize].ends[0].last = answer;
+                        self.wires[wire as usize].ends[0].up = answer;
                         self.schedule(answer, What::Connected { wire });
                         self.tell(to, Event::Up { link: wire, peer: from });
                     }
@@ -366,12 +379,17 @@ impl ControlCluster {
                 self.tell(rank, Event::Command(Command::Report { inquest, state }));
             }
             Action::Judge { by, .. } => {
-                self.members[rank as usize].news.push((self.now, action));
+                self.note(rank, action);
                 let end = End { by, kind: EndKind::Verdict, text: format!("judged by rank {rank}") };
                 self.tell(rank, Event::Command(Command::End(end)));
             }
-            news => self.members[rank as usize].news.push((self.now, news)),
+            news => self.note(rank, news),
         }
+    }
+
+    fn note(&mut self, rank: Rank, news: Action) {
+        self.members[rank as usize].news.push((self.now, news));
+        self.told.push(rank);
     }
 
     fn send(&mut self, rank: Rank, link: LinkId, message: Message) {
@@ -413,13 +431,13 @@ impl ControlCluster {
     /// Lets one end of a connection know that the other is closed.
     fn close(&mut self, wire: LinkId, end: usize, cause: &'static str, in_order: bool) {
         let soon = self.now + self.delay();
-        let last = self.wires[wire as usize].ends[end].last;
-        let time = if in_order { soon.max(last) } else { soon };
+        let Side { last, up, .. } = self.wires[wire as usize].ends[end];
+        let time = soon.max(if in_order { last } else { up });
         self.schedule(time, What::Closed { wire, end, cause });
     }
 
     fn connect(&mut self, from: Rank, to: Rank) -> LinkId {
-        let end = |rank| Side { rank, open: true, last: self.now };
+        let end = |rank| Side { rank, open: true, last: self.now, up: self.now };
         self.wires.push(Wire { ends: [end(from), end(to)] });
         (self.wires.len() - 1) as LinkId
     }

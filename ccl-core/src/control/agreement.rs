@@ -135,6 +135,15 @@ impl Agreements {
         }
     }
 
+    /// Says on a new connection what is decided.
+    pub(super) fn say_decisions(&self, link: LinkId, links: &mut Links) {
+        for (&number, round) in &self.rounds {
+            if let Some((head, agreement)) = round.decided.clone() {
+                links.send(link, Message::Decision { number, head, agreement });
+            }
+        }
+    }
+
     /// This rank's vote for the head that it sees now.
     fn vote(&mut self, number: u64, overlay: &Overlay, links: &mut Links) {
         let Some(Round { mine: Some((flags, blob)), decided, .. }) = self.rounds.get(&number) else { return };

@@ -10,6 +10,9 @@ const SECOND_LOOK: Duration = Duration::from_millis(250);
 /// Between two dials of a rank that does not answer.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// After that long a dial is slow: others are dialled beside it.
+const SLOW: Duration = Duration::from_millis(100);
+
 /// All dials, planned and under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dials {
@@ -22,13 +25,20 @@ struct Dial {
     next: Option<Duration>,
     /// When it was dialled first.
     since: Option<Duration>,
+    /// When it will be slow, if it is not yet.
+    slow: Option<Duration>,
     refused: bool,
 }
 
 impl Dials {
     /// Plans to dial `peer` at a time. What was dialled already keeps its own times.
     pub(super) fn plan(&mut self, peer: Rank, at: Duration) {
-        let dial = self.dials.entry(peer).or_insert(Dial { next: Some(at), since: None, refused: false });
+        let dial = self.dials.entry(peer).or_insert(Dial {
+            next: Some(at),
+            since: None,
+            slow: None,
+            refused: false,
+        });
         if dial.since.is_none() {
             dial.next = dial.next.map(|next| next.min(at));
         }
@@ -43,13 +53,26 @@ impl Dials {
         self.dials.clear();
     }
 
-    /// Whether a dial was refused: that rank has left or is lost, and this node will soon know.
+    /// Whether a dial was refused or is slow: that rank may be gone, and whoever comes after it may know.
     pub(super) fn is_suspect(&self, peer: Rank) -> bool {
-        self.dials.get(&peer).is_some_and(|dial| dial.refused)
+        self.dials
+            .get(&peer)
+            .is_some_and(|dial| dial.refused || (dial.since.is_some() && dial.slow.is_none()))
+    }
+
+    /// Ranks that have refused.
+    pub(super) fn refusals(&self) -> usize {
+        self.dials.values().filter(|dial| dial.refused).count()
     }
 
     pub(super) fn has_suspects(&self) -> bool {
-        self.dials.values().any(|dial| dial.refused)
+        self.dials.keys().any(|peer| self.is_suspect(*peer))
+    }
+
+    /// Whether some dial has become slow.
+    pub(super) fn look(&mut self, now: Duration) -> bool {
+        let slow = self.dials.values_mut().filter_map(|dial| dial.slow.take_if(|time| *time <= now));
+        slow.count() > 0
     }
 
     /// Whom to dial now.
@@ -58,7 +81,9 @@ impl Dials {
         for (peer, dial) in &mut self.dials {
             if dial.next.is_some_and(|next| next <= now) {
                 dial.next = None;
-                dial.since.get_or_insert(now);
+                if dial.since.is_none() {
+                    (dial.since, dial.slow) = (Some(now), Some(now + SLOW));
+                }
                 due.push(*peer);
             }
         }
@@ -80,14 +105,15 @@ impl Dials {
         now.saturating_sub(dial.since.unwrap_or(now))
     }
 
-    /// This node was stopped itself: what happened meanwhile proves nothing.
-    pub(super) fn restart_clocks(&mut self, now: Duration) {
+    /// Takes off time for which this node is to blame.
+    pub(super) fn forgive(&mut self, late: Duration) {
         for dial in self.dials.values_mut() {
-            dial.since = dial.since.map(|_| now);
+            dial.since = dial.since.map(|since| since + late);
+            dial.slow = dial.slow.map(|slow| slow + late);
         }
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
-        self.dials.values().filter_map(|dial| dial.next).min()
+        self.dials.values().flat_map(|dial| dial.next.into_iter().chain(dial.slow)).min()
     }
 }

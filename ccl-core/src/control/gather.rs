@@ -1,15 +1,18 @@
 //! All-gathers: everybody's bytes go up to the head, and from there to all.
 
 use super::links::{Links, batches};
-use super::message::{Entry, Message};
+use super::message::{Entry, Fact, Message};
 use super::overlay::{Overlay, Presence, is_under};
 use super::types::{Action, GatherFailed, LinkId};
 use crate::plan::Rank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How much longer than its deadline a rank waits for the head's word on who is absent.
+/// How much longer than its deadline a rank waits for the head's word on who is absent,
 const GRACE: Duration = Duration::from_secs(1);
+
+/// and for each rank in between: the one that is nearest to somebody who did not come knows best.
+const GRACE_OF_RANK: Duration = Duration::from_millis(50);
 
 /// Names of absent ranks that fit a message.
 const MOST_ABSENT: usize = 8192;
@@ -151,6 +154,18 @@ impl Gather {
         }
     }
 
+    /// Says on a new connection what has failed, and who has left.
+    pub(super) fn say_failures(&self, link: LinkId, overlay: &Overlay, links: &mut Links) {
+        for (&number, round) in &self.rounds {
+            if let Some(absent) = round.failed.clone() {
+                for rank in absent.iter().filter(|rank| overlay.presence(**rank) == Presence::Left) {
+                    links.send(link, Message::Fact(Fact::Left(*rank)));
+                }
+                links.send(link, Message::GatherFailed { round: number, absent });
+            }
+        }
+    }
+
     /// At the head: a round fails when somebody who is still missing has left. If somebody is lost, its loss has
     /// ended the call everywhere.
     pub(super) fn look_for_gone(&mut self, overlay: &Overlay, links: &mut Links) {
@@ -173,7 +188,11 @@ impl Gather {
     }
 
     pub(super) fn wake(&self, overlay: &Overlay) -> Option<Duration> {
-        Some(self.deadline? + if overlay.is_head() { Duration::ZERO } else { GRACE })
+        let patience = match overlay.depth() {
+            0 => Duration::ZERO,
+            depth => GRACE + GRACE_OF_RANK * depth,
+        };
+        Some(self.deadline? + patience)
     }
 
     pub(super) fn tick(&mut self, now: Duration, overlay: &Overlay, links: &mut Links) {
@@ -182,33 +201,29 @@ impl Gather {
         }
     }
 
-    /// The deadline has passed: whoever is not there yet is absent.
+    /// The deadline has passed: whoever is not there yet is absent. A loss has ended the call already.
     pub(super) fn give_up(&mut self, overlay: &Overlay, links: &mut Links) {
         let Some(number) = self.running() else { return };
+        if overlay.gone().iter().any(|rank| overlay.presence(*rank) == Presence::Lost) {
+            self.deadline = None;
+            return;
+        }
         let Some(round) = self.rounds.get(&number) else { return };
         let silent = |rank: &Rank| !round.up.contains_key(rank);
-        let all = 0..overlay.ranks();
-        let mut absent: Vec<Rank> = match overlay.is_head() {
-            true => all.filter(silent).take(MOST_ABSENT).collect(),
-            false => all.filter(|r| is_under(*r, overlay.rank()) && silent(r)).take(MOST_ABSENT).collect(),
-        };
-        if absent.is_empty() {
-            absent.extend(overlay.attachment());
-        }
-        if absent.iter().any(|rank| overlay.presence(*rank) == Presence::Lost) {
-            self.deadline = None;
-        } else if overlay.is_head() {
-            self.failed(number, absent, None, overlay, links);
-        } else {
-            self.finish(Err(absent), overlay, links);
-        }
+        let asked = |rank: &Rank| overlay.is_head() || is_under(*rank, overlay.rank());
+        let mut absent: Vec<Rank> = (0..overlay.ranks()).filter(|r| asked(r) && silent(r)).collect();
+        // Had it come, there would be word from it.
+        absent.extend(overlay.attachment());
+        absent.sort_unstable();
+        absent.truncate(MOST_ABSENT);
+        self.failed(number, absent, None, overlay, links);
     }
 
     /// The communicator has ended.
     pub(super) fn end(&mut self) {
         self.ended = true;
         self.deadline = None;
-        self.rounds.clear();
+        self.rounds.retain(|_, round| round.failed.is_some());
     }
 
     fn running(&self) -> Option<u64> {

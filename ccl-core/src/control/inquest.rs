@@ -18,12 +18,22 @@ pub(super) struct Inquests {
     patience: Duration,
     /// The first who asked for one, and why, as far as is known here.
     wish: Option<(Rank, Vec<u8>)>,
+    /// This rank's own wish, of which nothing has come yet.
+    insist: Option<Insist>,
     /// The latest that was heard of.
     latest: Option<u64>,
     /// Answers that have passed here on their way up, this rank's included.
     answers: BTreeMap<Rank, Vec<u8>>,
     /// What this rank conducts as the head.
     conducted: Option<Conducted>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Insist {
+    /// When to turn to the head directly: somebody on the way may be stopped.
+    At(Duration),
+    /// It is told as soon as there is a connection.
+    Now,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +47,14 @@ struct Conducted {
 
 impl Inquests {
     pub(super) fn new(patience: Duration) -> Inquests {
-        Inquests { patience, wish: None, latest: None, answers: BTreeMap::new(), conducted: None }
+        Inquests {
+            patience,
+            wish: None,
+            insist: None,
+            latest: None,
+            answers: BTreeMap::new(),
+            conducted: None,
+        }
     }
 
     /// Somebody wants an inquest.
@@ -54,6 +71,9 @@ impl Inquests {
         }
         self.wish.get_or_insert_with(|| (by, reason.clone()));
         if !overlay.is_head() {
+            if by == overlay.rank() {
+                self.insist = Some(Insist::At(now + self.patience / 8));
+            }
             return links.send_to(overlay.attachment(), Message::Inquire { by, reason });
         }
         if self.conducted.is_some() {
@@ -116,7 +136,8 @@ impl Inquests {
     /// Asks on a new connection, and says on a new way to the head what is on its way there.
     pub(super) fn say_again(&self, link: LinkId, peer: Rank, overlay: &Overlay, links: &mut Links) {
         let Some(inquest) = self.latest.filter(|_| self.conducted.is_some()) else {
-            if overlay.attachment() == Some(peer) {
+            let insists = self.insist == Some(Insist::Now) && peer == overlay.head();
+            if overlay.attachment() == Some(peer) || insists {
                 if let Some((by, reason)) = self.wish.clone() {
                     links.send(link, Message::Inquire { by, reason });
                 }
@@ -143,37 +164,47 @@ impl Inquests {
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
-        let conducted = self.conducted.as_ref()?;
-        Some(conducted.ask_again.unwrap_or(conducted.end))
+        let conducted = self.conducted.as_ref().map(|c| c.ask_again.unwrap_or(c.end));
+        let insist = self.insist.and_then(|insist| match insist {
+            Insist::At(time) => Some(time),
+            Insist::Now => None,
+        });
+        conducted.into_iter().chain(insist).min()
     }
 
-    /// Whom to connect to, because they have not answered.
+    /// Whom to connect to: the head for a wish that did not get there, or those who have not answered.
     pub(super) fn tick(&mut self, now: Duration, overlay: &Overlay, links: &mut Links) -> Vec<Rank> {
-        let Some(conducted) = &mut self.conducted else { return Vec::new() };
+        if matches!(self.insist, Some(Insist::At(time)) if time <= now) {
+            self.insist = Some(Insist::Now);
+            if let Some((by, reason)) = self.wish.clone().filter(|_| links.is_linked(overlay.head())) {
+                links.send_to(Some(overlay.head()), Message::Inquire { by, reason });
+            }
+            return vec![overlay.head()];
+        }
+        let (Some(conducted), Some(inquest)) = (&mut self.conducted, self.latest) else { return Vec::new() };
         if conducted.end <= now {
             self.judge(links);
         } else if conducted.ask_again.is_some_and(|time| time <= now) {
             conducted.ask_again = None;
-            let silent = (0..overlay.ranks())
-                .filter(|rank| !overlay.is_gone(*rank) && !self.answers.contains_key(rank))
-                .filter(|rank| *rank != overlay.rank());
-            let silent: Vec<Rank> = silent.take(MOST_DIALLED).collect();
+            let silent = |rank: &Rank| !overlay.is_gone(*rank) && !self.answers.contains_key(rank);
+            let silent: Vec<Rank> = (0..overlay.ranks()).filter(silent).take(MOST_DIALLED).collect();
             for &rank in &silent {
-                links.send_to(Some(rank), Message::Question { inquest: self.latest.unwrap_or_default() });
+                links.send_to(Some(rank), Message::Question { inquest });
             }
-            return silent.into_iter().filter(|rank| !links.is_linked(*rank)).collect();
+            return silent;
         }
         Vec::new()
     }
 
     /// The communicator has ended: there is nothing to find out.
     pub(super) fn end(&mut self) {
-        (self.conducted, self.wish) = (None, None);
+        (self.conducted, self.wish, self.insist) = (None, None, None);
         self.answers.clear();
     }
 
     fn enter(&mut self, inquest: u64, from: Option<LinkId>, links: &mut Links) {
         self.latest = Some(inquest);
+        self.insist = None;
         self.answers.clear();
         links.flood(&Message::Question { inquest }, from);
         links.act(Action::Report { inquest });

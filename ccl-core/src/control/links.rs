@@ -88,6 +88,13 @@ impl Links {
         }
     }
 
+    /// Says something about `about` on all connections but one and those to that rank itself.
+    pub(super) fn flood_past(&mut self, about: Rank, message: &Message, except: LinkId) {
+        for (&link, _) in self.open.iter().filter(|(link, to)| **link != except && to.peer != about) {
+            self.actions.push_back(Action::Send { link, message: message.clone() });
+        }
+    }
+
     /// Closes all connections to `peer`; the last thing said on them is `message`.
     pub(super) fn close_to(&mut self, peer: Rank, message: &Message) {
         for link in self.of_peer.remove(&peer).unwrap_or_default() {
@@ -104,9 +111,9 @@ impl Links {
         }
     }
 
-    /// Takes silence as broken on all connections.
-    pub(super) fn restart_clocks(&mut self, now: Duration) {
-        self.open.values_mut().for_each(|link| link.heard = now);
+    /// Takes off silence for which this node is to blame.
+    pub(super) fn forgive(&mut self, late: Duration, now: Duration) {
+        self.open.values_mut().for_each(|link| link.heard = (link.heard + late).min(now));
     }
 }
 

@@ -20,6 +20,12 @@ const AFTER_LEAVE: Duration = Duration::from_millis(50);
 /// How long a rank waits for another that should connect to it.
 const AWAIT_DIAL: Duration = Duration::from_millis(200);
 
+/// How long a rank that leaves waits for somebody who stays to know of it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Ranks that are dialled together in search of one that answers.
+const MOST_WAYS: usize = 64;
+
 /// The control plane of one rank.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -45,6 +51,8 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Takes,
+    /// It leaves as soon as somebody who stays knows of it, or at this time.
+    Leaves(Duration),
     Left,
     Excluded,
 }
@@ -77,19 +85,21 @@ impl Node {
     /// Takes in what has happened. What is to be done about it is in [`actions`](Node::actions) afterwards.
     pub fn handle(&mut self, now: Duration, event: Event) {
         self.look_at_clock(now);
-        if self.part != Part::Takes {
-            if let Event::Up { link, .. } = event {
-                self.turn_away(link);
-            }
-            return;
+        match (self.part, event) {
+            (Part::Left | Part::Excluded, Event::Up { link, .. }) => self.turn_away(link),
+            (Part::Left | Part::Excluded, _) => {}
+            (_, Event::Up { link, peer }) => self.up(link, peer),
+            (_, Event::Heard { link, message }) => self.heard(link, message),
+            (_, Event::Down { link, cause, state }) => self.down(link, cause, state),
+            (_, Event::Unreached { peer, cause, refused }) => self.unreached(peer, cause, refused),
+            (_, Event::Tick) => self.tick(),
+            (Part::Takes, Event::Command(command)) => self.command(command),
+            (Part::Leaves(_), Event::Command(_)) => {}
         }
-        match event {
-            Event::Up { link, peer } => self.up(link, peer),
-            Event::Heard { link, message } => self.heard(link, message),
-            Event::Down { link, cause, state } => self.down(link, cause, state),
-            Event::Unreached { peer, cause, refused } => self.unreached(peer, cause, refused),
-            Event::Command(command) => self.command(command),
-            Event::Tick => self.tick(),
+        if let Part::Leaves(end) = self.part
+            && (self.now >= end || self.is_alone())
+        {
+            self.stop(Part::Left);
         }
     }
 
@@ -98,14 +108,22 @@ impl Node {
         self.links.actions.drain(..)
     }
 
-    /// When this node wants the next [`Event::Tick`]; `None`: it does not take part any more.
+    /// When this node wants the next [`Event::Tick`]; `None` when [it is over](Node::is_over).
     pub fn wake(&self) -> Option<Duration> {
-        if self.part != Part::Takes {
-            return None;
-        }
-        let others =
-            [self.next_silence, self.dials.wake(), self.gather.wake(&self.overlay), self.inquests.wake()];
+        let end = match self.part {
+            Part::Left | Part::Excluded => return None,
+            Part::Leaves(end) => Some(end),
+            Part::Takes => None,
+        };
+        let (gather, inquests) = (self.gather.wake(&self.overlay), self.inquests.wake());
+        let others = [end, self.next_silence, self.dials.wake(), gather, inquests];
         Some(others.into_iter().flatten().fold(self.next_ping, Duration::min))
+    }
+
+    /// Whether this node takes no part any more: it is excluded, or has left, which takes until somebody who stays
+    /// knows of it, at most a second. What it wants closed then is all that is left to do.
+    pub fn is_over(&self) -> bool {
+        matches!(self.part, Part::Left | Part::Excluded)
     }
 
     /// Whether a rank is lost or has left.
@@ -133,14 +151,15 @@ impl Node {
         self.overlay.attachment()
     }
 
-    /// A rank that was stopped itself has heard nothing, whoever spoke.
+    /// For as long as this node was stopped itself, or had no core to run on, others were not silent.
     fn look_at_clock(&mut self, now: Duration) {
-        let jump = now.saturating_sub(self.now);
-        self.now = self.now.max(now);
-        if self.settings.freeze.is_some_and(|freeze| jump > freeze / 2) {
-            self.links.restart_clocks(self.now);
-            self.dials.restart_clocks(self.now);
+        let Some(freeze) = self.settings.freeze else { return self.now = self.now.max(now) };
+        if now.saturating_sub(self.now) > freeze / 16 {
+            let late = now.saturating_sub(self.wake().map_or(now, |wake| wake.max(self.now)));
+            self.links.forgive(late, now);
+            self.dials.forgive(late);
         }
+        self.now = self.now.max(now);
     }
 
     /// Somebody connects who has not heard yet that this rank takes no part any more.
@@ -156,8 +175,9 @@ impl Node {
             return self.links.act(Action::Close(link));
         }
         if self.overlay.is_gone(peer) {
-            if let Some(loss) = self.lost.iter().find(|loss| loss.rank == peer) {
-                self.links.send(link, Message::Fact(Fact::Lost(loss.clone())));
+            match self.lost.iter().find(|loss| loss.rank == peer) {
+                Some(loss) => self.links.send(link, Message::Fact(Fact::Lost(loss.clone()))),
+                None => self.acknowledge(link, peer),
             }
             return self.links.act(Action::Close(link));
         }
@@ -173,15 +193,21 @@ impl Node {
     /// Says all that is known on a connection that has only now become the way to a peer.
     fn greet(&mut self, link: LinkId, peer: Rank) {
         self.links.send(link, Message::Ping { state: self.state.clone() });
+        // Before the facts, which may make the peer a head that decides for itself.
+        self.agreements.say_decisions(link, &mut self.links);
+        self.gather.say_failures(link, &self.overlay, &mut self.links);
         for loss in &self.lost {
             self.links.send(link, Message::Fact(Fact::Lost(loss.clone())));
         }
-        let left = |rank: &&Rank| self.overlay.presence(**rank) == Presence::Left;
+        let left = |rank: &&Rank| self.overlay.presence(**rank) == Presence::Left && **rank != peer;
         for rank in self.overlay.gone().iter().filter(left) {
             self.links.send(link, Message::Fact(Fact::Left(*rank)));
         }
         if let Some(end) = &self.end {
             self.links.send(link, Message::Fact(Fact::Ended(end.clone())));
+        }
+        if self.part != Part::Takes {
+            return self.links.send(link, Message::Fact(Fact::Left(self.overlay.rank())));
         }
         if self.overlay.attachment() == Some(peer) {
             self.gather.say_again(link, &self.overlay, &mut self.links);
@@ -204,6 +230,8 @@ impl Node {
             Message::Fact(Fact::Lost(loss)) => self.lose(loss, Some(link)),
             Message::Fact(Fact::Left(rank)) => self.leave(rank, link),
             Message::Fact(Fact::Ended(end)) => self.finish(end, Some(link)),
+            // Who leaves takes up nothing else.
+            _ if self.part != Part::Takes => {}
             Message::GatherUp { round, entries } => {
                 self.gather.raise(round, entries, Some(link), overlay, links);
             }
@@ -254,7 +282,8 @@ impl Node {
             return self.dials.remove(peer);
         }
         if refused {
-            if self.dials.refused(peer, self.now) {
+            // Who leaves has no say in who is lost.
+            if self.dials.refused(peer, self.now) && self.part == Part::Takes {
                 let cause = format!("nobody listens at its address any more ({cause})");
                 return self.lose(Loss { rank: peer, cause, state: Vec::new() }, None);
             }
@@ -300,8 +329,12 @@ impl Node {
             Command::Inquire { .. } | Command::Report { .. } => {}
             Command::State(state) => self.state = state,
             Command::Leave => {
+                self.part = Part::Leaves(self.now + LINGER);
+                self.gather.end();
+                self.inquests.end();
                 self.links.flood(&Message::Fact(Fact::Left(self.overlay.rank())), None);
-                self.stop(Part::Left);
+                self.plan_dials(Duration::ZERO);
+                self.dial();
             }
         }
     }
@@ -315,9 +348,14 @@ impl Node {
         if self.next_silence.is_some_and(|time| time <= self.now) {
             self.look_for_silence();
         }
+        if self.dials.look(self.now) {
+            self.dial_past_suspects();
+        }
         self.gather.tick(self.now, &self.overlay, &mut self.links);
-        for silent in self.inquests.tick(self.now, &self.overlay, &mut self.links) {
-            self.dials.plan(silent, self.now);
+        for peer in self.inquests.tick(self.now, &self.overlay, &mut self.links) {
+            if !self.links.is_linked(peer) && peer != self.overlay.rank() {
+                self.dials.plan(peer, self.now);
+            }
         }
         self.dial();
     }
@@ -349,9 +387,11 @@ impl Node {
     fn lose(&mut self, loss: Loss, from: Option<LinkId>) {
         let rank = loss.rank;
         if rank == self.overlay.rank() {
-            // Or its neighbours would see it go without a reason.
-            self.links.flood(&Message::Fact(Fact::Lost(loss.clone())), from);
-            self.links.act(Action::Excluded { cause: loss.cause });
+            if self.part == Part::Takes {
+                // Or its neighbours would see it go without a reason.
+                self.links.flood(&Message::Fact(Fact::Lost(loss.clone())), from);
+                self.links.act(Action::Excluded { cause: loss.cause });
+            }
             return self.stop(Part::Excluded);
         }
         if rank >= self.overlay.ranks() || self.overlay.is_gone(rank) {
@@ -366,14 +406,41 @@ impl Node {
         self.gone(rank, Presence::Lost);
     }
 
-    /// A rank has left.
+    /// A rank has left. If that is this one, somebody who stays knows of it.
     fn leave(&mut self, rank: Rank, from: LinkId) {
-        if rank >= self.overlay.ranks() || rank == self.overlay.rank() || self.overlay.is_gone(rank) {
+        if rank == self.overlay.rank() {
+            if self.part != Part::Takes {
+                self.stop(Part::Left);
+            }
             return;
         }
-        self.links.flood(&Message::Fact(Fact::Left(rank)), Some(from));
-        self.links.act(Action::Left(rank));
-        self.gone(rank, Presence::Left);
+        if rank >= self.overlay.ranks() || self.overlay.presence(rank) == Presence::Lost {
+            return;
+        }
+        let first = !self.overlay.is_gone(rank);
+        if first {
+            self.links.flood_past(rank, &Message::Fact(Fact::Left(rank)), from);
+            self.links.act(Action::Left(rank));
+        }
+        if self.links.get(from).is_some_and(|link| link.peer == rank) {
+            self.acknowledge(from, rank);
+        }
+        if first {
+            self.gone(rank, Presence::Left);
+        }
+    }
+
+    /// Lets a rank that leaves know that somebody who stays knows of it, and will tell the others.
+    fn acknowledge(&mut self, link: LinkId, rank: Rank) {
+        if self.part == Part::Takes {
+            self.links.send(link, Message::Fact(Fact::Left(rank)));
+        }
+    }
+
+    /// Whether there is nobody who could stay: all have gone, or nobody listens there any more.
+    fn is_alone(&self) -> bool {
+        let refused = self.dials.refusals();
+        self.overlay.here() - 1 <= refused
     }
 
     /// The communicator has ended.
@@ -393,6 +460,10 @@ impl Node {
         let (head, attachment) = (self.overlay.head(), self.overlay.attachment());
         self.overlay.remove(rank, how);
         self.dials.remove(rank);
+        if self.part != Part::Takes {
+            self.plan_dials(Duration::ZERO);
+            return self.dial();
+        }
         let (overlay, links) = (&self.overlay, &mut self.links);
         let now_attached = overlay.attachment().filter(|now| Some(*now) != attachment);
         if let Some((peer, &link)) = now_attached.and_then(|peer| Some((peer, links.to(peer).first()?))) {
@@ -415,21 +486,34 @@ impl Node {
         {
             self.dials.plan(peer, self.now + patience);
         }
+        // Who leaves waits for nobody.
+        let await_dial = if self.part == Part::Takes { AWAIT_DIAL } else { patience };
         for &peer in self.overlay.attached().iter().filter(|peer| !self.links.is_linked(**peer)) {
-            self.dials.plan(peer, self.now + AWAIT_DIAL);
+            self.dials.plan(peer, self.now + await_dial);
         }
         if self.dials.has_suspects() {
-            let suspect = |rank: Rank| self.dials.is_suspect(rank);
-            let above = self.overlay.attachment_without(&suspect);
-            let below = self.overlay.attached_without(&suspect);
-            let not_linked = |peer: &Rank| !self.links.is_linked(*peer);
-            let above = above.into_iter().filter(not_linked).map(|peer| (peer, patience));
-            let below = below.into_iter().filter(not_linked).map(|peer| (peer, AWAIT_DIAL));
-            let both: Vec<_> = above.chain(below).collect();
-            for (peer, wait) in both {
-                self.dials.plan(peer, self.now + wait);
+            self.dial_past_suspects();
+        }
+    }
+
+    /// Whoever comes after suspects may know what became of them.
+    fn dial_past_suspects(&mut self) {
+        let suspect = |rank: Rank| self.dials.is_suspect(rank);
+        let (mut suspects, mut above) = (0, Vec::new());
+        for peer in self.overlay.ways() {
+            if suspect(peer) {
+                suspects += 1;
+            } else if self.links.is_linked(peer) || above.len() == suspects || above.len() == MOST_WAYS {
+                break;
+            } else {
+                // As many again as have not answered, so that a thousand are passed in ten steps.
+                above.push(peer);
             }
         }
+        let mut below = self.overlay.attached_without(&suspect);
+        below.retain(|peer| !self.links.is_linked(*peer));
+        above.into_iter().for_each(|peer| self.dials.plan(peer, self.now));
+        below.into_iter().for_each(|peer| self.dials.plan(peer, self.now + AWAIT_DIAL));
     }
 
     fn needs(&self, peer: Rank) -> bool {

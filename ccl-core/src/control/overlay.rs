@@ -92,6 +92,14 @@ impl Overlay {
         self.attachment
     }
 
+    /// Ranks on the way to the head, which counts; 0 at the head.
+    pub(super) fn depth(&self) -> u32 {
+        let Some(attachment) = self.attachment else { return 0 };
+        let ancestors = std::iter::successors(Some(attachment), |rank| parent(*rank));
+        let between = ancestors.filter(|rank| !self.is_gone(*rank) && *rank != self.head).count();
+        between as u32 + 1
+    }
+
     /// Who is attached to this rank.
     pub(super) fn attached(&self) -> &[Rank] {
         &self.attached
@@ -107,24 +115,18 @@ impl Overlay {
             self.head += 1;
         }
         if self.attachment == Some(rank) {
-            self.attachment = self.attachment_without(&|_| false);
+            let next = self.ways().next();
+            self.attachment = next;
         }
         if self.attached.contains(&rank) || (self.head != was && self.is_head()) {
             self.attached = self.attached_without(&|_| false);
         }
     }
 
-    /// The attachment if `others` were gone too.
-    pub(super) fn attachment_without(&self, others: &dyn Fn(Rank) -> bool) -> Option<Rank> {
-        let gone = |rank: Rank| self.is_gone(rank) || others(rank);
-        let mut above = parent(self.rank);
-        while let Some(ancestor) = above {
-            if !gone(ancestor) {
-                return above;
-            }
-            above = parent(ancestor);
-        }
-        (self.head..self.rank).find(|rank| !gone(*rank))
+    /// Whom this rank could be attached to: its attachment, and what that would be if those before were gone too.
+    pub(super) fn ways(&self) -> impl Iterator<Item = Rank> {
+        let ancestors = std::iter::successors(parent(self.rank), |rank| parent(*rank));
+        ancestors.chain(self.head..self.rank).filter(|rank| !self.is_gone(*rank))
     }
 
     /// Who would be attached to this rank if `others` were gone too.
@@ -159,7 +161,7 @@ mod tests {
     /// The rule, word by word.
     fn attachment_of(rank: Rank, gone: &[bool]) -> Option<Rank> {
         let ancestors = std::iter::successors(parent(rank), |r| parent(*r));
-        let nearest = ancestors.into_iter().find(|r| !gone[*r as usize]);
+        let nearest = ancestors.clone().find(|r| !gone[*r as usize]);
         nearest.or_else(|| (0..rank).find(|r| !gone[*r as usize]))
     }
 
