@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Failed(Failure),
     /// A call gave a wrong result.
     Wrong { what: String },
+    /// It has a communicator of these ranks of the trial.
+    Shrunk { at: u64, took_ms: u64, world: Vec<Rank> },
     /// It has made all its calls.
     Done,
     /// The communicator is destroyed.
@@ -46,6 +48,12 @@ pub(crate) enum Stage {
     Join,
     /// In this step of the script.
     Step(usize),
+    /// In this step, a split, or in a communicator that was split off.
+    Split(usize),
+    /// In shrinking.
+    Shrink,
+    /// After the shrink.
+    After,
 }
 
 /// An error, as the judge wants it.
@@ -74,6 +82,7 @@ pub(crate) enum Case {
     Silent,
     Disagreement,
     Stuck,
+    Unclear,
     Mismatch,
     Excluded,
     Timeout,
@@ -110,6 +119,7 @@ fn case(kind: &ErrorKind) -> (Case, Vec<Rank>) {
                 ccl::Blame::Silent => Case::Silent,
                 ccl::Blame::Disagreement => Case::Disagreement,
                 ccl::Blame::Stuck => Case::Stuck,
+                ccl::Blame::Unclear => Case::Unclear,
             };
             (case, verdict.culprits.clone())
         }

@@ -13,12 +13,15 @@ pub(crate) enum Kind {
     KillHead,
     KillSeveral,
     KillAllButOne,
+    KillInShrink,
     KillInDestroy,
     Exit,
     Panic,
     Leave,
     Missing,
     Abort,
+    AbortJoining,
+    Revoke,
     FreezeThaw,
     FreezeKill,
     FreezeShort,
@@ -50,6 +53,8 @@ pub(crate) enum Deed {
     Leave,
     /// Aborts from another thread.
     Abort,
+    /// Revokes the communicator, and tries to go on.
+    Revoke,
     /// Makes no call, until the others have noticed.
     Stay,
     /// Comes later than the others.
@@ -84,6 +89,8 @@ pub(crate) enum Moment {
     Before,
     /// While no rank is in a call.
     Idle,
+    /// The first culprit as with `During`; the others a random time after they have begun to shrink.
+    Shrinking,
     /// A random time after it has begun to destroy its communicator.
     Destroying,
 }
@@ -100,7 +107,7 @@ pub(crate) enum Outcome {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 28] = [
+    pub(crate) const ALL: [Kind; 31] = [
         Kind::KillJoining,
         Kind::KillConnecting,
         Kind::KillInCall,
@@ -109,12 +116,15 @@ impl Kind {
         Kind::KillHead,
         Kind::KillSeveral,
         Kind::KillAllButOne,
+        Kind::KillInShrink,
         Kind::KillInDestroy,
         Kind::Exit,
         Kind::Panic,
         Kind::Leave,
         Kind::Missing,
         Kind::Abort,
+        Kind::AbortJoining,
+        Kind::Revoke,
         Kind::FreezeThaw,
         Kind::FreezeKill,
         Kind::FreezeShort,
@@ -142,12 +152,17 @@ impl Kind {
             Kind::KillHead => ("kill-head", "SIGKILL of rank 0 in a call"),
             Kind::KillSeveral => ("kill-several", "SIGKILL of several ranks"),
             Kind::KillAllButOne => ("kill-all-but-one", "SIGKILL of all ranks but one"),
+            Kind::KillInShrink => {
+                ("kill-in-shrink", "SIGKILL in a call, and of another rank in the shrink after it")
+            }
             Kind::KillInDestroy => ("kill-in-destroy", "SIGKILL while all destroy the communicator"),
             Kind::Exit => ("exit", "`exit(0)` without destroying the communicator"),
             Kind::Panic => ("panic", "a panic that unwinds through the communicator"),
             Kind::Leave => ("leave", "it destroys the communicator while the others call"),
             Kind::Missing => ("missing", "it never joins"),
             Kind::Abort => ("abort", "it aborts from another thread"),
+            Kind::AbortJoining => ("abort-joining", "it aborts while it joins"),
+            Kind::Revoke => ("revoke", "it revokes the communicator"),
             Kind::FreezeThaw => ("freeze-thaw", "SIGSTOP, SIGCONT after it was given up"),
             Kind::FreezeKill => ("freeze-kill", "SIGSTOP, SIGKILL after it was given up"),
             Kind::FreezeShort => ("freeze-short", "SIGSTOP, SIGCONT within the freeze timeout"),
@@ -175,7 +190,8 @@ impl Kind {
             Kind::KillInCall => 8,
             Kind::KillJoining | Kind::KillConnecting | Kind::KillBetween | Kind::KillSeveral => 4,
             Kind::KillIdle | Kind::KillHead | Kind::KillAllButOne | Kind::KillInDestroy | Kind::Abort => 3,
-            Kind::Exit | Kind::Panic | Kind::FreezeThaw | Kind::Absent => 2,
+            Kind::KillInShrink => 4,
+            Kind::Exit | Kind::Panic | Kind::Revoke | Kind::FreezeThaw | Kind::Absent => 2,
             _ => 1,
         }
     }
@@ -190,12 +206,14 @@ impl Kind {
             | Kind::KillHead
             | Kind::KillSeveral
             | Kind::KillAllButOne
+            | Kind::KillInShrink
             | Kind::KillInDestroy => Deed::Kill,
             Kind::Exit => Deed::Exit,
             Kind::Panic => Deed::Panic,
             Kind::Leave => Deed::Leave,
             Kind::Missing | Kind::Absent => Deed::Stay,
-            Kind::Abort => Deed::Abort,
+            Kind::Abort | Kind::AbortJoining => Deed::Abort,
+            Kind::Revoke => Deed::Revoke,
             Kind::FreezeThaw => Deed::Stop(Next::Thaw),
             Kind::FreezeKill => Deed::Stop(Next::Kill),
             Kind::FreezeShort => Deed::Stop(Next::Soon),
@@ -215,13 +233,14 @@ impl Kind {
     /// Where there is a choice, `coin` takes it.
     pub(crate) fn moment(self, coin: bool) -> Moment {
         match self {
-            Kind::KillJoining | Kind::Missing => Moment::Joining,
+            Kind::KillJoining | Kind::AbortJoining | Kind::Missing => Moment::Joining,
             Kind::KillConnecting
             | Kind::KillInCall
             | Kind::KillHead
             | Kind::KillSeveral
             | Kind::KillAllButOne
             | Kind::Abort => Moment::During,
+            Kind::KillInShrink => Moment::Shrinking,
             Kind::KillIdle => Moment::Idle,
             Kind::KillInDestroy => Moment::Destroying,
             Kind::Exit | Kind::FreezeThaw | Kind::FreezeKill | Kind::FreezeShort if coin => Moment::During,

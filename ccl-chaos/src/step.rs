@@ -69,15 +69,15 @@ impl Step {
     pub(crate) fn draw(random: &mut Random, ranks: u32) -> Step {
         match random.below(20) {
             0 => Step::Barrier,
-            1 => Step::Split(Draw::draw(random, ranks)),
-            2 | 3 => Step::Calls((0..2 + random.below(3)).map(|_| Draw::draw(random, ranks)).collect()),
-            _ => Step::Calls(vec![Draw::draw(random, ranks)]),
+            1 => Step::Split(Draw::any(random, ranks)),
+            2 | 3 => Step::Calls((0..2 + random.below(3)).map(|_| Draw::any(random, ranks)).collect()),
+            _ => Step::Calls(vec![Draw::any(random, ranks)]),
         }
     }
 
     /// A call in which this difference shows.
     pub(crate) fn that_shows(bend: Bend, random: &mut Random, ranks: u32) -> Step {
-        let mut draw = Draw::draw(random, ranks);
+        let mut draw = Draw::any(random, ranks);
         draw.what = What::Even(match bend {
             Bend::Root => Collective::Broadcast,
             Bend::Count | Bend::Type => random.pick(&[Collective::AllReduce, Collective::AllGather]),
@@ -113,7 +113,7 @@ impl Step {
 }
 
 impl Draw {
-    fn draw(random: &mut Random, ranks: u32) -> Draw {
+    fn any(random: &mut Random, ranks: u32) -> Draw {
         let what = match random.below(12) {
             0..8 => What::Even(random.pick(&Collective::ALL)),
             8..10 => What::Uneven(random.pick(&UNEVEN)),
@@ -127,7 +127,8 @@ impl Draw {
             }
         };
         // Every order of magnitude is as likely, and empty calls are among them.
-        let bytes = random.below(1 << random.below(21)) as usize;
+        let magnitude = random.below(21);
+        let bytes = random.below(1 << magnitude) as usize;
         let count = (bytes / dtype.size()).min(MOST_ELEMENTS) / what.blocks(ranks);
         let names: Vec<_> = ccl::algorithm_names().collect();
         Draw {
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn draws_reach_every_kind_of_call() {
         let mut random = Random::new(1, 1);
-        let draws: Vec<_> = (0..2000).map(|_| Draw::draw(&mut random, 4)).collect();
+        let draws: Vec<_> = (0..2000).map(|_| Draw::any(&mut random, 4)).collect();
         for collective in Collective::ALL {
             assert!(draws.iter().any(|d| d.what == What::Even(collective) && d.in_place), "{collective}");
         }

@@ -15,7 +15,7 @@ pub(crate) struct Trial {
     pub(crate) ranks: u32,
     pub(crate) kind: Kind,
     pub(crate) moment: Moment,
-    /// Who does it, in order.
+    /// Who does it.
     pub(crate) culprits: Vec<Rank>,
     /// The step of the script at which they do it.
     pub(crate) step: usize,
@@ -25,6 +25,8 @@ pub(crate) struct Trial {
     pub(crate) pause: Duration,
     /// The last step is a barrier, so that nobody gets through without the culprits.
     pub(crate) script: Vec<Step>,
+    /// What the survivors do when they have shrunk the communicator.
+    pub(crate) after: Vec<Step>,
     /// What each rank does after its error.
     pub(crate) aftermath: Vec<Aftermath>,
     pub(crate) timeout: Duration,
@@ -39,6 +41,8 @@ pub(crate) enum Aftermath {
     Destroy,
     /// Ends its process at once.
     Exit,
+    /// Shrinks the communicator, as often as somebody dies, and goes on.
+    Shrink,
 }
 
 impl Trial {
@@ -48,14 +52,21 @@ impl Trial {
         let drawn = drawn(random.next());
         let kind = kind.unwrap_or(drawn);
         let most = if random.percent(8) { 16 } else { 6 };
-        let least = if matches!(kind, Kind::KillSeveral) { 3 } else { 2 };
-        let ranks = least + random.below(most - least + 1) as u32;
+        let least = if matches!(kind, Kind::KillSeveral | Kind::KillInShrink) { 3 } else { 2 };
+        let ranks = (least + random.below(most - least + 1)) as u32;
 
         let culprits = match kind {
             Kind::KillHead => vec![0],
             Kind::KillSeveral => {
                 let many = 2 + random.below(u64::from(ranks) - 2) as u32;
                 random.some_of(many, ranks)
+            }
+            Kind::KillInShrink => {
+                let mut two = random.some_of(2, ranks);
+                if random.percent(50) {
+                    two.reverse();
+                }
+                two
             }
             Kind::KillAllButOne => random.some_of(ranks - 1, ranks),
             Kind::Garbage => Vec::new(),
@@ -75,6 +86,8 @@ impl Trial {
             _ => {}
         }
         script.push(Step::Barrier);
+        let mut after: Vec<_> = (0..2 + random.below(4)).map(|_| Step::draw(&mut random, ranks)).collect();
+        after.push(Step::Barrier);
 
         // From before the first instruction of what it falls into to after its end, most of them early.
         let longest = match moment {
@@ -82,7 +95,9 @@ impl Trial {
             Moment::Destroying => 2_000,
             _ => 3_000,
         };
-        let delays = culprits.iter().map(|_| {
+        let delays = culprits.iter().enumerate().map(|(index, _)| {
+            // A shrink takes longer than a call.
+            let longest = if moment == Moment::Shrinking && index > 0 { 30_000 } else { longest };
             let limit = random.below(longest);
             Duration::from_micros(random.below(limit))
         });
@@ -94,9 +109,15 @@ impl Trial {
             Kind::KillIdle => Duration::from_millis(random.below(200)),
             _ => freeze + Duration::from_millis(300 + random.below(900)),
         };
-        let together = random.percent(70).then(|| Aftermath::of(&mut random));
-        let aftermath =
-            (0..ranks).map(|_| together.unwrap_or_else(|| Aftermath::of(&mut random))).collect();
+        let together = match random.below(10) {
+            _ if kind == Kind::KillInShrink => Some(Aftermath::Shrink),
+            0..4 => Some(Aftermath::Shrink),
+            4..7 => Some(Aftermath::Destroy),
+            7 => Some(Aftermath::Exit),
+            _ => None,
+        };
+        let apart = [Aftermath::Shrink, Aftermath::Destroy, Aftermath::Exit];
+        let aftermath = (0..ranks).map(|_| together.unwrap_or_else(|| random.pick(&apart))).collect();
         Trial {
             seed,
             number,
@@ -108,10 +129,20 @@ impl Trial {
             delays,
             pause,
             script,
+            after,
             aftermath,
             timeout,
             freeze,
             init: Duration::from_millis(3000),
+        }
+    }
+
+    /// When a rank does it, if it is a culprit.
+    pub(crate) fn moment_of(&self, rank: Rank) -> Option<Moment> {
+        let index = self.culprits.iter().position(|culprit| *culprit == rank)?;
+        match self.moment {
+            Moment::Shrinking if index == 0 => Some(Moment::During),
+            moment => Some(moment),
         }
     }
 
@@ -122,12 +153,6 @@ impl Trial {
     /// How to run it alone.
     pub(crate) fn again(&self) -> String {
         format!("cargo xtask chaos --seed {} --only {} --kind {}", self.seed, self.number, self.kind.name())
-    }
-}
-
-impl Aftermath {
-    fn of(random: &mut Random) -> Aftermath {
-        if random.percent(25) { Aftermath::Exit } else { Aftermath::Destroy }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn reduced(dtype: DataType, op: ReduceOp, seeds: &[u64], count: usize
 pub(crate) fn is_exact(dtype: DataType, op: ReduceOp) -> bool {
     let small_float = matches!(dtype, DataType::F8E4M3 | DataType::F8E5M2);
     let integers_only = matches!(op, ReduceOp::Avg | ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor);
-    !small_float && !(dtype.is_float() && integers_only)
+    !(small_float || dtype.is_float() && integers_only)
 }
 
 fn operand(dtype: DataType, op: ReduceOp, word: u64) -> i128 {

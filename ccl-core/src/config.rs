@@ -4,9 +4,10 @@
 //! one: its name, default, meaning and reading; the documentation's table and the `info` command come from it.
 
 use crate::algorithms;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::flight::RING_LENGTHS;
 use crate::plan::Collective;
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use std::time::Duration;
 mod examine;
 mod values;
 pub use examine::{Examined, Setting};
+pub(crate) use values::host_and_port;
 pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
-use values::{choices, duration, port_range, size, text};
+use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +107,40 @@ impl Variable {
     fn is_secret(&self) -> bool {
         ["RDMACCL_ID", "RDMACCL_SECRET"].contains(&self.name)
     }
+
+    /// A value of it, for an error.
+    fn told(&self, value: &str) -> String {
+        if self.is_secret() { "…".into() } else { error::excerpt(value) }
+    }
+
+    fn refused(&self, what: &str) -> Error {
+        let space = if what.starts_with('=') { "" } else { " " };
+        Error::invalid(format!("{}{space}{what}", self.name), format!("set it to {}", self.expects))
+    }
+}
+
+/// What an entry of the environment is to us.
+enum Found {
+    /// Another program's, or empty.
+    Nothing,
+    /// One of ours.
+    Variable(&'static Variable),
+    /// Perhaps this one was meant.
+    Unknown(&'static str),
+}
+
+impl Found {
+    fn of(name: &str, value: &str) -> Found {
+        // Also `rdmaccl_timeout` and `RDMACCL-TIMEOUT`.
+        let ours = name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("RDMACCL"));
+        if !ours || value.trim().is_empty() {
+            return Found::Nothing;
+        }
+        match VARIABLES.iter().find(|v| v.name == name) {
+            Some(variable) => Found::Variable(variable),
+            None => Found::Unknown(nearest(&name.to_ascii_uppercase())),
+        }
+    }
 }
 
 macro_rules! variables {
@@ -148,7 +184,7 @@ variables! {
         algorithms: choices, |c: &Vec<AlgorithmChoice>| c.iter().map(AlgorithmChoice::to_string).collect::<Vec<_>>().join(",");
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
-    "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a size above 0 like 65536 or 64K", slot_bytes: size, usize::to_string;
+    "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: slot, usize::to_string;
     "RDMACCL_CREDITS" = "32", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
         credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
     "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
@@ -167,7 +203,7 @@ variables! {
     "RDMACCL_LOCAL_RANK" = "", "Which of its host's ranks this process is.", "a number from 0",
         local_rank: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_ROOT" = "", "Where rank 0 listens, for launchers that give no address.", "host:port",
-        root: |v| v.rsplit_once(':').and_then(|(_, p)| p.parse::<u16>().ok()).and(text(v)).map(Some), shown;
+        root: |v| host_and_port(v).and(text(v)).map(Some), shown;
     "RDMACCL_SECRET" = "", "Secret of this run, the same on all ranks, where they meet without RDMACCL_ID.",
         "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
         |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
@@ -180,37 +216,56 @@ fn shown<T: fmt::Display>(value: &Option<T>) -> String {
 impl Config {
     /// The settings that the process's environment gives.
     pub fn from_env() -> Result<Config> {
-        // A value that is not text cannot be a right one, and is reported by the reading of its variable.
-        Config::from_vars(
-            std::env::vars_os().map(|(name, value)| {
-                (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
-            }),
-        )
+        Config::from_os_vars(std::env::vars_os())
     }
 
-    /// The settings that these variables give. Those of other programs are passed over, an unknown `RDMACCL_*`
-    /// is warned about; an empty value is as good as none.
+    /// [`from_vars`](Config::from_vars) for an environment as the system has it, where text may be none.
+    pub fn from_os_vars(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config> {
+        let text = |(name, value): (OsString, OsString)| {
+            let name = name.to_string_lossy().into_owned();
+            match (value.into_string(), VARIABLES.iter().find(|v| v.name == name)) {
+                (Ok(value), _) => Ok((name, value)),
+                // What replaces the wrong bytes is the same for all of them: two secrets would be one.
+                (Err(_), Some(variable)) => Err(variable.refused("is not UTF-8 text")),
+                (Err(value), None) => Ok((name, value.to_string_lossy().into_owned())),
+            }
+        };
+        Config::from_vars(vars.into_iter().map(text).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The settings that these variables give. Those of other programs are passed over; one that looks like ours but is
+    /// none is warned about; an empty value is as good as none, and the same value twice as good as once.
     pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Config> {
         let mut config = Config::default();
         for (name, value) in vars {
-            if !name.starts_with("RDMACCL_") || value.trim().is_empty() {
-                continue;
+            match Found::of(&name, &value) {
+                Found::Nothing => {}
+                Found::Variable(variable) => config.set(variable, &value)?,
+                Found::Unknown(meant) => {
+                    tracing::warn!(
+                        variable = error::excerpt(&name),
+                        did_you_mean = meant,
+                        "unknown variable"
+                    );
+                }
             }
-            let Some(variable) = VARIABLES.iter().find(|v| v.name == name) else {
-                tracing::warn!(variable = name, did_you_mean = nearest(&name), "unknown variable");
-                continue;
-            };
-            config.set(variable, &value)?;
         }
         Ok(config)
     }
 
     fn set(&mut self, variable: &'static Variable, value: &str) -> Result<()> {
-        (variable.set)(self, value.trim()).ok_or_else(|| {
-            let value = if variable.is_secret() { "…" } else { value };
-            Error::invalid(format!("{}={value}", variable.name), format!("set it to {}", variable.expects))
-        })?;
-        self.from_environment.push(variable.name);
+        let before = self.from_environment.contains(&variable.name).then(|| self.clone());
+        (variable.set)(self, value.trim())
+            .ok_or_else(|| variable.refused(&format!("={}", variable.told(value))))?;
+        match before {
+            // Programs that look a name up get the first one, those that read them all the last.
+            Some(before) if before != *self => {
+                *self = before;
+                return Err(variable.refused("is set twice, and differently"));
+            }
+            Some(_) => {}
+            None => self.from_environment.push(variable.name),
+        }
         Ok(())
     }
 

@@ -253,6 +253,23 @@ impl fmt::Display for RankList<'_> {
     }
 }
 
+/// What somebody else wrote, for an error: on one line, and without its middle where it is long.
+pub(crate) fn excerpt(text: &str) -> String {
+    const MOST: usize = 300;
+    let one_line = |part: &str| {
+        let mut line = String::new();
+        for c in part.chars() {
+            if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        }
+        line
+    };
+    if text.len() <= MOST {
+        return one_line(text);
+    }
+    let (head, tail) = (text.floor_char_boundary(MOST / 2), text.ceil_char_boundary(text.len() - MOST / 2));
+    format!("{} … {}", one_line(&text[..head]), one_line(&text[tail..]))
+}
+
 fn last_call(last: &Option<String>) -> String {
     last.as_ref().map_or_else(String::new, |last| format!("; {last}"))
 }
@@ -272,6 +289,13 @@ mod tests {
     #[test]
     fn an_error_is_one_pointer() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn what_others_wrote_is_one_short_line() {
+        assert_eq!(excerpt("a\nb\u{1b}[2Jä"), "a\\nb\\u{1b}[2Jä");
+        let long = excerpt(&format!("start{}end", "ä".repeat(10_000)));
+        assert!(long.len() < 400 && long.starts_with("startä") && long.ends_with("äend"), "{long}");
     }
 
     #[test]

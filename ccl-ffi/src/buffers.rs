@@ -45,10 +45,11 @@ pub(crate) unsafe fn even<'a>(
             }
             _ => std::ptr::eq(send, recv),
         };
-    let apart = (send as usize).saturating_add(reads) <= recv as usize
-        || (recv as usize).saturating_add(writes) <= send as usize;
+    let (read_to, written_to) =
+        (end("sendbuff", send as usize, reads)?, end("recvbuff", recv as usize, writes)?);
+    let apart = read_to <= recv as usize || written_to <= send as usize;
     if reads > 0 && writes > 0 && !in_place && !apart {
-        return Err(overlap(call.collective, rank, send, recv));
+        return Err(overlap(call.collective, rank, (send, reads), (recv, writes)));
     }
     // SAFETY: not NULL where used, as long as the count says by the caller's promise, apart or in place.
     Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
@@ -67,12 +68,14 @@ pub(crate) unsafe fn uneven<'a>(
     (send, recv): (*const c_void, *mut c_void),
     in_place: impl FnOnce(&Blocks) -> Option<(usize, usize)>,
 ) -> Result<Buffers<'a>> {
-    let end = |blocks: &[Range<usize>]| {
+    let length = |blocks: &[Range<usize>]| {
         let used = blocks.iter().filter(|block| !block.is_empty());
         block_bytes(used.map(|block| block.end).max().unwrap_or(0), dtype, 1)
     };
-    let (reads, writes) = (end(&blocks.input)?, end(&blocks.output)?);
+    let (reads, writes) = (length(&blocks.input)?, length(&blocks.output)?);
     check_null(collective, rank, (send, reads), (recv, writes))?;
+    end("sendbuff", send as usize, reads)?;
+    end("recvbuff", recv as usize, writes)?;
     let addresses = |base: usize, blocks: &[Range<usize>]| {
         let at = |elements: usize| base + elements * dtype.size();
         let used = blocks.iter().filter(|block| !block.is_empty());
@@ -85,8 +88,10 @@ pub(crate) unsafe fn uneven<'a>(
         let what = format!("blocks of recvbuff overlap in {collective} on rank {rank}");
         return Err(Error::invalid(what, "give each block a place of its own"));
     }
-    let at = |base: usize, blocks: &[Range<usize>], block: usize| base + blocks[block].start * dtype.size();
-    // Also of an empty block, of which there is nothing that could overlap.
+    // Also of an empty block, of which there is nothing that could overlap, wherever it lies.
+    let at = |base: usize, blocks: &[Range<usize>], block: usize| {
+        base.wrapping_add(blocks[block].start.wrapping_mul(dtype.size()))
+    };
     let in_place = !send.is_null()
         && !recv.is_null()
         && in_place(blocks).is_some_and(|(input, output)| {
@@ -98,7 +103,7 @@ pub(crate) unsafe fn uneven<'a>(
         before > 0 && into[before - 1].end > block.start
     };
     if !in_place && from.iter().any(meets) {
-        return Err(overlap(collective, rank, send, recv));
+        return Err(overlap(collective, rank, (send, reads), (recv, writes)));
     }
     // SAFETY: not NULL where used, with the blocks by the caller's promise, apart or in place.
     Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
@@ -119,10 +124,28 @@ fn check_null(
     Ok(())
 }
 
+/// Where a buffer ends, if there is memory so far.
+#[inline]
+pub(crate) fn end(name: &str, start: usize, len: usize) -> Result<usize> {
+    start.checked_add(len).ok_or_else(|| {
+        let what = format!("{len} bytes of {name} at {start:#x}, past the end of memory");
+        Error::invalid(what, "check the address and the count")
+    })
+}
+
 #[cold]
-fn overlap(collective: Collective, rank: u32, send: *const c_void, recv: *mut c_void) -> Error {
+fn overlap(
+    collective: Collective,
+    rank: u32,
+    (send, reads): (*const c_void, usize),
+    (recv, writes): (*mut c_void, usize),
+) -> Error {
+    let (send_end, recv_end) = (send as usize + reads, recv as usize + writes);
     Error::invalid(
-        format!("sendbuff {send:p} and recvbuff {recv:p} overlap in {collective} on rank {rank}"),
+        format!(
+            "sendbuff {send:p}..{send_end:#x} and recvbuff {recv:p}..{recv_end:#x} overlap in {collective} on \
+             rank {rank}"
+        ),
         "let them be apart, or exactly as the in-place form of the collective wants them",
     )
 }

@@ -47,6 +47,9 @@ unsafe fn run(comm: cclComm_t, arguments: Arguments) -> cclResult_t {
         }
         launch::issue(comm, stream, |face| {
             buffers::check_root(root, face.size)?;
+            if collective.reduces() {
+                op.check(dtype)?;
+            }
             // SAFETY: the caller's promise.
             let buffers = unsafe { buffers::even(face.rank, face.size, &call, send, recv)? };
             Ok(Operation::collective(call, buffers))

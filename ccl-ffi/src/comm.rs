@@ -1,11 +1,13 @@
 //! `cclComm_t`.
 
-use crate::handles::{Slot, Table};
+use crate::handles::{SLOTS, Slot, Table};
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
 use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Never defined: a handle is a number, dressed as a pointer that is not followed.
 pub struct cclComm {
@@ -22,6 +24,8 @@ pub(crate) struct Comm {
     face: Monitor<Option<Arc<Face>>>,
     /// The handle that was aborted last, so that a second abort is no error.
     pub(crate) aborted: AtomicU64,
+    /// What `cclCommSetTimeout` has set last for the calls that are issued from now on, in milliseconds; 0: nothing.
+    timeout_ms: AtomicU32,
 }
 
 pub(crate) struct Calls(Turnstile<Content>);
@@ -38,6 +42,7 @@ pub(crate) enum Content {
     Nothing,
     Ready(Box<Communicator>),
     /// It makes no more calls, but its peers may still need it.
+    #[expect(dead_code, reason = "it is there for its peers, and goes when it is destroyed")]
     Finalized(Box<Communicator>),
 }
 
@@ -46,8 +51,10 @@ pub(crate) struct Face {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) name: String,
+    /// Knows also what happens between calls, and while it joins.
+    pub(crate) alarm: AbortHandle,
     /// Set when all ranks have joined.
-    joined: OnceLock<AbortHandle>,
+    joined: AtomicBool,
     /// The first error that no caller was told of, or that broke it.
     error: OnceLock<Error>,
     finalized: AtomicBool,
@@ -55,27 +62,33 @@ pub(crate) struct Face {
     pub(crate) operators: Monitor<Vec<Option<ReduceOp>>>,
 }
 
+/// Communicators that may live at once in a process.
+pub(crate) const MOST: usize = SLOTS;
+
 pub(crate) static COMMS: Table<Comm> = Table::new(0xc1, "communicator", "cclCommInitRank");
 
 impl Face {
-    pub(crate) fn new(rank: u32, size: u32, name: String) -> Arc<Face> {
+    pub(crate) fn new(rank: u32, size: u32, name: String, alarm: AbortHandle) -> Arc<Face> {
         Arc::new(Face {
             rank,
             size,
             name,
-            joined: OnceLock::new(),
+            alarm,
+            joined: AtomicBool::new(false),
             error: OnceLock::new(),
             finalized: AtomicBool::new(false),
             operators: Monitor::default(),
         })
     }
 
-    pub(crate) fn abort_handle(&self) -> Option<&AbortHandle> {
-        self.joined.get()
+    fn has_joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire)
     }
 
-    pub(crate) fn error(&self) -> Option<&Error> {
-        self.error.get()
+    /// Why it is not well: what happened to a call, or else what is known without one: a peer's death, say.
+    pub(crate) fn error(&self) -> Option<Error> {
+        let known = || self.has_joined().then(|| self.alarm.error()).flatten();
+        self.error.get().cloned().or_else(known)
     }
 
     /// Keeps an error, if it is the first.
@@ -84,7 +97,7 @@ impl Face {
     }
 
     pub(crate) fn is_joining(&self) -> bool {
-        self.joined.get().is_none() && self.error.get().is_none()
+        !self.has_joined() && self.error.get().is_none()
     }
 
     pub(crate) fn finalize(&self) {
@@ -100,7 +113,7 @@ impl Face {
                 "wait until cclCommGetAsyncError gives something else than cclInProgress",
             ));
         }
-        if self.joined.get().is_none()
+        if !self.has_joined()
             && let Some(error) = self.error.get()
         {
             let what = format!("it could not be made: {error}");
@@ -115,6 +128,13 @@ impl Face {
 }
 
 impl Comm {
+    /// What `cclCommSetTimeout` has set last, if it was called.
+    #[inline]
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        let milliseconds = self.timeout_ms.load(Ordering::Relaxed);
+        (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into()))
+    }
+
     fn set_face(&self, face: Option<Arc<Face>>) {
         *self.face.lock() = face;
     }
@@ -128,29 +148,27 @@ impl Comm {
 
 /// A handle for a communicator that is still joining.
 pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
-    COMMS.insert(|comm| comm.set_face(Some(face))).map(|handle| handle as cclComm_t)
+    let fill = |comm: &Comm| {
+        comm.timeout_ms.store(0, Ordering::Relaxed);
+        comm.set_face(Some(face));
+    };
+    COMMS.insert(fill).map(|handle| handle as cclComm_t)
 }
 
-/// Puts what has joined behind its handle; gives it back if the handle was destroyed meanwhile.
-pub(crate) fn fill(
-    comm: cclComm_t,
-    face: &Face,
-    communicator: Box<Communicator>,
-) -> Result<(), Box<Communicator>> {
-    let Ok((_, turn)) = turn(comm) else { return Err(communicator) };
-    let abort = communicator.abort_handle();
-    *turn.enter() = Content::Ready(communicator);
+/// Puts what has joined behind its handle; [`ErrorKind::Aborted`] if the handle was aborted meanwhile.
+pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<()> {
+    let Ok((_, turn)) = turn(comm) else { return Err(ErrorKind::Aborted.into()) };
+    *turn.enter() = Content::Ready(Box::new(communicator));
     // Whoever sees it finds the communicator, in a turn taken afterwards.
-    let _ = face.joined.set(abort);
+    face.joined.store(true, Ordering::Release);
     Ok(())
 }
 
 /// A handle for a communicator that has joined.
 pub(crate) fn insert_ready(communicator: Communicator, name: String) -> Result<cclComm_t> {
-    let face = Face::new(communicator.rank(), communicator.size(), name);
+    let face = Face::new(communicator.rank(), communicator.size(), name, communicator.abort_handle());
     let comm = insert(Arc::clone(&face))?;
-    // Nobody else knows the handle yet.
-    let _ = fill(comm, &face, Box::new(communicator));
+    fill(comm, &face, communicator)?;
     Ok(comm)
 }
 
@@ -178,6 +196,9 @@ pub(crate) fn with<T>(comm: cclComm_t, work: impl FnOnce(&mut Communicator) -> R
     let (slot, turn) = turn(comm)?;
     match &mut *turn.enter() {
         Content::Ready(communicator) => {
+            if let Some(limit) = slot.held.timeout() {
+                communicator.set_timeout(limit);
+            }
             work(communicator).inspect_err(|error| note_broken(slot, communicator, error))
         }
         _ => Err(unusable(slot)),
@@ -214,13 +235,33 @@ pub(crate) fn face(comm: cclComm_t) -> Result<Arc<Face>> {
     face.ok_or_else(|| COMMS.foreign(handle))
 }
 
+/// What `cclCommSetTimeout` has set last on a communicator, if it was called.
+pub(crate) fn timeout(comm: cclComm_t) -> Option<Duration> {
+    COMMS.find(comm as usize).ok().and_then(|slot| slot.held.timeout())
+}
+
 /// [`face`] of a communicator that has joined.
 pub(crate) fn joined(comm: cclComm_t) -> Result<Arc<Face>> {
     let face = face(comm)?;
-    if face.abort_handle().is_none() {
+    if !face.has_joined() {
         face.usable()?;
     }
     Ok(face)
+}
+
+/// Changes how long a call may wait for its peers without anything moving, for the calls of this rank that are issued from
+/// now on, in whatever way: `timeoutMs` milliseconds, at least 1. So a call has a limit of its own if this is called before and
+/// after it. Calls that were issued keep theirs. It waits for nothing (not in NCCL).
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommSetTimeout(comm: cclComm_t, timeoutMs: c_int) -> cclResult_t {
+    guard(|| {
+        let milliseconds = u32::try_from(timeoutMs).ok().filter(|limit| *limit > 0);
+        let milliseconds = milliseconds
+            .ok_or_else(|| Error::invalid(format!("timeoutMs = {timeoutMs}"), "give milliseconds from 1"))?;
+        face(comm)?.usable()?;
+        COMMS.find(comm as usize)?.held.timeout_ms.store(milliseconds, Ordering::Relaxed);
+        Ok(())
+    })
 }
 
 /// How many ranks the communicator has.
@@ -251,15 +292,4 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
 pub unsafe extern "C" fn cclCommDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
     // SAFETY: the function's contract.
     guard(|| joined(comm).and_then(|_| unsafe { store(device, -1, "device") }))
-}
-
-/// # Safety
-/// `at` is NULL or writable.
-pub(crate) unsafe fn store<T>(at: *mut T, value: T, name: &str) -> Result<()> {
-    if at.is_null() {
-        return Err(Error::invalid(format!("{name} is NULL"), "give the address of a variable"));
-    }
-    // SAFETY: not NULL, and writable by the caller's promise.
-    unsafe { at.write(value) };
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `cclConfig_t`.
 
+use crate::pointers;
 use ccl::{Builder, Communicator, Error, Result};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::offset_of;
@@ -65,7 +66,8 @@ impl Settings {
         if config.is_null() {
             return Ok(Settings::default());
         }
-        // SAFETY: the caller's promise: even the oldest struct had its size, magic and version.
+        pointers::check(config, "config", "give the address of a cclConfig_t, or NULL")?;
+        // SAFETY: aligned, and the caller's promise: even the oldest struct had its size, magic and version.
         let (size, magic) = unsafe { ((*config).size, (*config).magic) };
         let header = offset_of!(cclConfig_t, blocking);
         if magic != CCL_CONFIG_MAGIC || !(header..=1 << 20).contains(&size) {
@@ -93,7 +95,7 @@ impl Settings {
             timeout: milliseconds("timeoutMs", number(offset_of!(cclConfig_t, timeoutMs)))?,
             init_timeout: milliseconds("initTimeoutMs", number(offset_of!(cclConfig_t, initTimeoutMs)))?,
             name: string("commName", offset_of!(cclConfig_t, commName))?.unwrap_or_default(),
-            algorithm: string("algorithm", offset_of!(cclConfig_t, algorithm))?,
+            algorithm: string("algorithm", offset_of!(cclConfig_t, algorithm))?.map(known).transpose()?,
         })
     }
 
@@ -121,6 +123,18 @@ impl Settings {
         }
         builder
     }
+}
+
+/// The name of an algorithm that there is: the other ranks need not join before one finds out that there is none.
+fn known(name: String) -> Result<String> {
+    if ccl::algorithm_names().any(|known| known == name) {
+        return Ok(name);
+    }
+    let names: Vec<_> = ccl::algorithm_names().collect();
+    Err(Error::invalid(
+        format!("algorithm '{name}' in a cclConfig_t"),
+        format!("use one of {}", names.join(", ")),
+    ))
 }
 
 fn milliseconds(name: &str, value: Option<c_int>) -> Result<Option<Duration>> {

@@ -1,7 +1,8 @@
 //! The end of communicators: in order, or by an abort.
 
-use crate::comm::{COMMS, Comm, Content, cclComm_t, face, last_turn, store, turn};
+use crate::comm::{COMMS, Comm, Content, cclComm_t, face, last_turn, turn};
 use crate::handles::Slot;
+use crate::pointers::store;
 use crate::result::{cclResult_t, code_of, guard};
 use ccl::{Entered, Error, Result, spawn_quiet};
 use std::sync::atomic::Ordering;
@@ -40,8 +41,9 @@ pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     })
 }
 
-/// Ends the communicator at once, from any thread, also while others are in calls on it, which return with an error;
-/// then frees it. Its peers' calls end with an error too. It waits for no peer. Aborting again does no harm.
+/// Ends the communicator at once, from any thread, also while others are in calls on it or make it, which return with an
+/// error; then frees it. Its peers are told, and their calls end with an error too. It waits for no peer. Aborting again does
+/// no harm.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
     guard(|| {
@@ -54,18 +56,16 @@ pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
                 Err(COMMS.foreign(handle))
             };
         };
-        if let Some(abort) = face.abort_handle() {
-            abort.abort();
-        }
+        face.alarm.abort();
         slot.held.aborted.store(handle as u64, Ordering::Relaxed);
         if !slot.retire(handle) {
             return Ok(()); // another thread is at it
         }
         match last_turn(slot).enter_within(ABORT_PATIENCE) {
-            Ok(content) => end(slot, content, true),
+            Ok(content) => end(slot, content),
             // A stream has yet to come to its calls. That they find the abort then is enough, nobody has to wait.
             Err(turn) => {
-                let waiting = spawn_quiet("ccl-abort", move || end(slot, turn.enter(), true));
+                let waiting = spawn_quiet("ccl-abort", move || end(slot, turn.enter()));
                 waiting.map_err(|cause| {
                     Error::system("starting a thread that aborts", cause, "raise the limit of threads")
                 })?;
@@ -81,23 +81,20 @@ pub(crate) fn remove(comm: cclComm_t) -> Result<()> {
     if !slot.retire(comm as usize) {
         return Err(COMMS.foreign(comm as usize));
     }
-    end(slot, last_turn(slot).enter(), false);
+    end(slot, last_turn(slot).enter());
     Ok(())
 }
 
-fn end(slot: &'static Slot<Comm>, mut content: Entered<'static, Content>, abort: bool) {
+fn end(slot: &'static Slot<Comm>, mut content: Entered<'static, Content>) {
     let ended = slot.held.clear(&mut content);
     drop(content);
-    if abort && let Content::Ready(communicator) | Content::Finalized(communicator) = &ended {
-        // Or it would leave in order, and its peers would wait for it.
-        communicator.abort_handle().abort();
-    }
     drop(ended);
     COMMS.release(slot);
 }
 
 /// How the communicator is, without waiting: `cclInProgress` while it joins; the first error of a call on a stream, or
-/// that broke it; otherwise `cclSuccess`.
+/// that broke it; what has happened between calls: the death of a peer, that a rank has aborted or revoked it, a verdict;
+/// otherwise `cclSuccess`. A death on this host is known to it within milliseconds.
 ///
 /// # Safety
 /// `asyncError` is NULL or writable.
@@ -106,7 +103,7 @@ pub unsafe extern "C" fn cclCommGetAsyncError(comm: cclComm_t, asyncError: *mut 
     guard(|| {
         let face = face(comm)?;
         let state = match face.error() {
-            Some(error) => code_of(error),
+            Some(error) => code_of(&error),
             None if face.is_joining() => cclResult_t::cclInProgress,
             None => cclResult_t::cclSuccess,
         };

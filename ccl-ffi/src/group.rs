@@ -5,7 +5,7 @@ use crate::launch::{self, Issued};
 use crate::result::{cclResult_t, cclResult_t::cclSuccess, guard};
 use ccl::{Error, Result};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 thread_local! {
     /// How many `cclGroupStart`s of this thread are open.
@@ -26,8 +26,11 @@ struct SetUp {
     /// Set-ups that need the same communicator are made one after another.
     of: Option<usize>,
     into: Target,
-    make: Box<dyn FnOnce() -> Result<usize> + Send>,
+    make: Make,
 }
+
+/// Makes a communicator; may say its handle before.
+type Make = Box<dyn FnOnce(&dyn Fn(cclComm_t)) -> Result<usize> + Send>;
 
 /// Where a handle goes.
 struct Target(*mut cclComm_t);
@@ -62,19 +65,20 @@ pub(crate) fn submit(call: Issued) -> Result<()> {
     launch::launch(vec![call])
 }
 
-/// Makes a communicator and writes its handle, now or at the end of the group.
+/// Makes a communicator and writes its handle, now or at the end of the group. What `make` is given writes a handle
+/// before the communicator is there; NULL is written if it cannot be made.
 ///
 /// # Safety
-/// `into` is writable, in a group until its end.
+/// `into` is aligned and writable, in a group until its end.
 pub(crate) unsafe fn set_up(
     into: *mut cclComm_t,
     of: Option<cclComm_t>,
-    make: impl FnOnce() -> Result<cclComm_t> + Send + 'static,
+    make: impl FnOnce(&dyn Fn(cclComm_t)) -> Result<cclComm_t> + Send + 'static,
 ) -> Result<()> {
     let set_up = SetUp {
         of: of.map(|comm| comm as usize),
         into: Target(into),
-        make: Box::new(|| make().map(|comm| comm as usize)),
+        make: Box::new(|publish| make(publish).map(|comm| comm as usize)),
     };
     if is_open() {
         GROUP.with_borrow_mut(|group| group.set_ups.push(set_up));
@@ -85,11 +89,13 @@ pub(crate) unsafe fn set_up(
 
 impl SetUp {
     fn run(self) -> Result<()> {
-        let comm = (self.make)()?;
         let Target(into) = self.into;
-        // SAFETY: writable until the end of the group, by the contract of `set_up`.
-        unsafe { into.write(comm as cclComm_t) };
-        Ok(())
+        // SAFETY: aligned, and writable until the end of the group, by the contract of `set_up`. Other threads may look
+        // at it meanwhile.
+        let into = unsafe { AtomicPtr::from_ptr(into) };
+        let made = (self.make)(&|comm| into.store(comm, Ordering::Release));
+        into.store(*made.as_ref().unwrap_or(&0) as cclComm_t, Ordering::Release);
+        made.map(drop)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Things of one kind that may live at once in a process.
-const SLOTS: usize = 1 << SLOT_BITS;
+pub(crate) const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
 /// Where a handle holds its process's depth in forks, and its kind, whose highest bit no address of a program has.
 const DEPTH_SHIFT: u32 = 48;

@@ -1,8 +1,9 @@
 //! Making communicators.
 
-use crate::comm::{self, Face, cclComm_t, store};
+use crate::comm::{self, Face, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
 use crate::group;
+use crate::pointers::{self, store};
 use crate::result::{cclResult_t, guard_code};
 use crate::unique_id::cclUniqueId;
 use ccl::config::Origin;
@@ -11,7 +12,8 @@ use std::ffi::c_int;
 use std::sync::{Arc, Once};
 
 /// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
-/// absent. In a group, `cclGroupEnd` joins, and writes `comm`.
+/// absent. In a group, `cclGroupEnd` joins, and writes `comm`. The handle is written when the joining begins, and NULL
+/// when it fails, so that another thread can end it with `cclCommAbort`.
 ///
 /// # Safety
 /// `comm` is NULL or writable, in a group until its end.
@@ -62,29 +64,39 @@ unsafe fn join(
     // SAFETY: the caller's promise.
     let settings = unsafe { Settings::parse(config)? };
     let builder = Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(id.parse()?);
-    let builder = settings.apply(builder.config(environment()?));
+    let mut builder = settings.apply(builder.config(environment()?));
+    let face = Face::new(rank as u32, nranks as u32, settings.name, builder.abort_handle());
     if settings.non_blocking {
-        let joining = join_behind(builder, Face::new(rank as u32, nranks as u32, settings.name))?;
+        let joining = join_behind(builder, face)?;
         // SAFETY: not NULL, and writable by the caller's promise.
         unsafe { comm.write(joining) };
         return Ok(cclResult_t::cclInProgress);
     }
     // SAFETY: not NULL, and the caller's promise, which `set_up` keeps to.
-    unsafe { group::set_up(comm, None, move || comm::insert_ready(builder.build()?, settings.name))? };
+    unsafe {
+        group::set_up(comm, None, move |publish| {
+            let joining = comm::insert(Arc::clone(&face))?;
+            publish(joining);
+            build(builder, joining, &face).inspect_err(|_| _ = crate::ending::remove(joining))?;
+            Ok(joining)
+        })?;
+    }
     Ok(cclResult_t::cclSuccess)
+}
+
+/// Joins, and puts what has joined behind its handle.
+fn build(builder: Builder, comm: cclComm_t, face: &Face) -> Result<()> {
+    // Aborted while it joined: what was made goes.
+    builder.build().and_then(|communicator| comm::fill(comm, face, communicator))
 }
 
 /// Joins in a thread of its own.
 fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
     let comm = comm::insert(Arc::clone(&face))?;
     let handle = comm as usize;
-    let joining = spawn_quiet("ccl-init", move || match builder.build() {
-        Err(error) => face.note(&error),
-        // Destroyed while it joined: its peers must not wait for it.
-        Ok(communicator) => {
-            if let Err(unwanted) = comm::fill(handle as cclComm_t, &face, Box::new(communicator)) {
-                unwanted.abort_handle().abort();
-            }
+    let joining = spawn_quiet("ccl-init", move || {
+        if let Err(error) = build(builder, handle as cclComm_t, &face) {
+            face.note(&error);
         }
     });
     match joining {
@@ -112,8 +124,13 @@ pub unsafe extern "C" fn cclCommInitAll(
         let Some(size) = u32::try_from(ndev).ok().filter(|size| *size > 0) else {
             return Err(Error::invalid(format!("ndev = {ndev}"), "make at least one rank"));
         };
-        if comms.is_null() {
-            return Err(Error::invalid("comms is NULL", "give an array of ndev cclComm_t"));
+        if size as usize > comm::MOST {
+            let remedy = format!("a process has at most {} communicators", comm::MOST);
+            return Err(Error::invalid(format!("ndev = {ndev}"), remedy));
+        }
+        pointers::check(comms, "comms", "give an array of ndev cclComm_t")?;
+        if !devlist.is_null() {
+            pointers::check(devlist, "devlist", "give an array of ndev numbers, or NULL")?;
         }
         for place in 0..size as usize {
             // SAFETY: the function's contract.

@@ -7,6 +7,7 @@ use crate::meeting::Meeting;
 use crate::stream::{self, cclStream_t};
 use ccl::{Batch, Entered, Operation, Result, Stream, Turn, run_together};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A call whose arguments were checked, and which has no turn yet.
 pub(crate) struct Issued {
@@ -15,6 +16,8 @@ pub(crate) struct Issued {
     /// `None`: whoever issued it waits for its end.
     stream: Option<Arc<Stream>>,
     operation: Operation<'static>,
+    /// What was set when it was issued.
+    limit: Option<Duration>,
 }
 
 /// Issues a call on a stream or in a group. `operation` checks its arguments, without waiting for anything.
@@ -27,16 +30,24 @@ pub(crate) fn issue(
     face.usable()?;
     let stream = stream::find(stream)?;
     let operation = operation(&face)?;
-    group::submit(Issued { comm: comm as usize, face, stream, operation })
+    let limit = comm::timeout(comm);
+    group::submit(Issued { comm: comm as usize, face, stream, operation, limit })
 }
 
 /// The calls of a launch on one communicator, with their turn.
 struct Part {
     comm: usize,
-    slot: &'static Slot<Comm>,
     face: Arc<Face>,
     turn: Turn<'static, Content>,
+    work: Work,
+}
+
+/// What is to be done when the turn has come.
+struct Work {
+    slot: &'static Slot<Comm>,
     operations: Vec<Operation<'static>>,
+    /// The shortest limit that was set for one of them: they are made together.
+    limit: Option<Duration>,
 }
 
 /// Makes calls together: on this thread if one of them is without a stream, otherwise on the first stream's. The other
@@ -46,12 +57,16 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
     let mut parts: Vec<Part> = Vec::new();
     let mut streams: Vec<Arc<Stream>> = Vec::new();
     let mut caller_waits = false;
-    for Issued { comm, face, stream, operation } in calls {
+    for Issued { comm, face, stream, operation, limit } in calls {
         match parts.iter_mut().find(|part| part.comm == comm) {
-            Some(part) => part.operations.push(operation),
+            Some(Part { work, .. }) => {
+                work.operations.push(operation);
+                work.limit = work.limit.into_iter().chain(limit).min();
+            }
             None => {
                 let (slot, turn) = comm::turn(comm as cclComm_t)?;
-                parts.push(Part { comm, slot, face, turn, operations: vec![operation] });
+                let work = Work { slot, operations: vec![operation], limit };
+                parts.push(Part { comm, face, turn, work });
             }
         }
         match stream {
@@ -84,9 +99,9 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
 fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
     type InUse = (Entered<'static, Content>, Arc<Face>);
     // The order in which turns are waited for does not matter: they were taken together.
-    let (mut entered, operations): (Vec<InUse>, Vec<_>) =
-        parts.into_iter().map(|part| ((part.turn.enter(), part.face), (part.slot, part.operations))).unzip();
-    let result = make(&mut entered, operations);
+    let (mut entered, work): (Vec<InUse>, Vec<_>) =
+        parts.into_iter().map(|part| ((part.turn.enter(), part.face), part.work)).unzip();
+    let result = make(&mut entered, work);
     if let Err(error) = &result {
         for (content, face) in &entered {
             let is_broken = matches!(&**content, Content::Ready(c) if c.broken().is_some());
@@ -98,16 +113,16 @@ fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
     result
 }
 
-fn make(
-    entered: &mut [(Entered<'static, Content>, Arc<Face>)],
-    operations: Vec<(&'static Slot<Comm>, Vec<Operation<'static>>)>,
-) -> Result<()> {
+fn make(entered: &mut [(Entered<'static, Content>, Arc<Face>)], work: Vec<Work>) -> Result<()> {
     let mut batches: Vec<Batch<'_, 'static>> = Vec::new();
-    for ((content, _), (slot, operations)) in entered.iter_mut().zip(operations) {
+    for ((content, _), Work { slot, operations, limit }) in entered.iter_mut().zip(work) {
         let Content::Ready(communicator) = &mut **content else { return Err(comm::unusable(slot)) };
         let mut batch = communicator.batch();
         operations.into_iter().for_each(|operation| batch.push(operation));
-        batches.push(batch);
+        batches.push(match limit {
+            Some(limit) => batch.timeout(limit),
+            None => batch,
+        });
     }
     run_together(batches)
 }

@@ -2,6 +2,7 @@
 
 use crate::comm::{self, cclComm_t};
 use crate::handles::Table;
+use crate::pointers;
 use crate::result::{cclResult_t, guard};
 use ccl::{Error, Result, SharedMemory};
 use std::collections::BTreeMap;
@@ -27,9 +28,7 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, Arc<SharedMemory>>> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclMemAlloc(ptr: *mut *mut c_void, size: usize) -> cclResult_t {
     guard(|| {
-        if ptr.is_null() {
-            return Err(Error::invalid("ptr is NULL", "give the address of a pointer"));
-        }
+        pointers::check(ptr, "ptr", "give the address of a pointer")?;
         let memory = SharedMemory::alloc(size)?;
         let at = memory.as_mut_ptr();
         allocated().insert(at.addr(), Arc::new(memory));
@@ -81,9 +80,7 @@ pub unsafe extern "C" fn cclCommRegister(
         if buff.is_null() || size == 0 {
             return Err(Error::invalid(format!("a buffer of {size} bytes at {buff:p}"), "give some memory"));
         }
-        if handle.is_null() {
-            return Err(Error::invalid("handle is NULL", "give the address of a pointer"));
-        }
+        pointers::check(handle, "handle", "give the address of a pointer")?;
         let memory = containing(buff.addr(), size)?;
         comm::with(comm, |communicator| memory.map_or(Ok(()), |memory| communicator.expose(&memory)))?;
         let number = REGISTRATIONS.insert(|held| held.0.store(comm.addr(), Ordering::Relaxed))?;

@@ -1,6 +1,7 @@
 //! What there is to know about a communicator.
 
 use crate::comm::{self, cclComm_t};
+use crate::pointers;
 use crate::result::{c_text, cclResult_t, guard};
 use ccl::{Description, Error};
 use std::cell::RefCell;
@@ -40,10 +41,8 @@ pub unsafe extern "C" fn cclCommGetProperties(
     properties: *mut cclCommProperties_t,
 ) -> cclResult_t {
     guard(|| {
-        if properties.is_null() {
-            return Err(Error::invalid("properties is NULL", "give the address of a cclCommProperties_t"));
-        }
-        // SAFETY: not NULL; even the oldest struct has its size.
+        pointers::check(properties, "properties", "give the address of a cclCommProperties_t")?;
+        // SAFETY: not NULL and aligned; even the oldest struct has its size.
         let size = unsafe { (*properties).size };
         if !(offset_of!(cclCommProperties_t, rank)..=1 << 20).contains(&size) {
             let remedy = "begin with cclCommProperties_t properties = CCL_COMM_PROPERTIES_INITIALIZER";

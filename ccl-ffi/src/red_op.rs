@@ -1,7 +1,8 @@
 //! `cclRedOp_t`.
 
-use crate::comm::{cclComm_t, face, store};
+use crate::comm::{cclComm_t, face};
 use crate::data_type::DataTypeArg;
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
 use ccl::{Error, Factor, ReduceOp, Result};
 use std::ffi::{c_int, c_void};

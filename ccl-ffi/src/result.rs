@@ -118,7 +118,7 @@ pub extern "C" fn cclGetErrorString(result: ResultArg) -> *const c_char {
 /// next call of this function on the same thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
-    let asynchronous = comm::face(comm).ok().and_then(|face| face.error().map(Error::to_string));
+    let asynchronous = comm::face(comm).ok().and_then(|face| face.error()).map(|error| error.to_string());
     LAST.with_borrow_mut(|last| {
         let text = asynchronous.unwrap_or_else(|| last.0.clone());
         last.1 = c_text(text);

@@ -1,8 +1,9 @@
 //! `cclCommSplit`.
 
-use crate::comm::{self, cclComm_t, store};
+use crate::comm::{self, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
 use crate::group;
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard_call};
 use ccl::Error;
 use std::ffi::c_int;
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn cclCommSplit(
         };
         comm::face(comm)?.usable()?;
         let parent = comm as usize;
-        let split = move || {
+        let split = move |_: &dyn Fn(cclComm_t)| {
             let child = comm::with(parent as cclComm_t, |communicator| communicator.split(color, key))?;
             let Some(mut child) = child else { return Ok(std::ptr::null_mut()) };
             settings.change(&mut child)?;

@@ -1,7 +1,7 @@
 //! `cclStream_t`.
 
-use crate::comm::store;
 use crate::handles::Table;
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard, guard_code};
 use ccl::{Error, Monitor, Result, Stream};
 use std::ffi::c_int;

@@ -36,6 +36,7 @@ impl Arguments {
             let what = format!("the buffer of a transfer with rank {peer} is NULL on rank {rank}");
             return Err(Error::invalid(what, "give host memory"));
         }
+        buffers::end("the buffer", if is_send { send as usize } else { recv as usize }, bytes)?;
         let (reads, writes) = if is_send { (bytes, 0) } else { (0, bytes) };
         // SAFETY: the caller's promise, and not NULL where used.
         let buffers = unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, false) };

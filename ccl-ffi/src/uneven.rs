@@ -9,6 +9,7 @@ use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
 use crate::group;
 use crate::launch;
+use crate::pointers;
 use crate::red_op::RedOpArg;
 use crate::result::{cclResult_t, guard_call};
 use crate::stream::cclStream_t;
@@ -52,9 +53,8 @@ impl Side {
             Side::Own { counts } => (counts, null()),
             Side::Each { counts, displacements } => (counts, displacements),
         };
-        if counts.is_null() {
-            return Err(Error::invalid(format!("the counts of {name} are NULL"), "give one for each rank"));
-        }
+        let array = "give an array with one for each rank";
+        pointers::check(counts, &format!("the counts array of {name}"), array)?;
         if let Side::Own { .. } = self {
             // SAFETY: not NULL, and one for each rank by the caller's promise.
             return Ok(Blocks::packed(&[unsafe { counts.add(rank as usize).read() }]));
@@ -64,6 +64,7 @@ impl Side {
         if displacements.is_null() {
             return Ok(Blocks::packed(counts));
         }
+        pointers::check(displacements, &format!("the displacements array of {name}"), array)?;
         // SAFETY: as above.
         let displacements = unsafe { std::slice::from_raw_parts(displacements, wanted as usize) };
         let block = |(&at, &count): (&usize, &usize)| {
@@ -135,6 +136,9 @@ impl Arguments {
                 });
             }
             launch::issue(comm, stream, |face| {
+                if call.collective.reduces() {
+                    call.op.check(call.dtype)?;
+                }
                 // SAFETY: the caller's promise.
                 let (blocks, buffers) = unsafe { self.parse(&call, face.rank, face.size)? };
                 Ok(Operation::uneven(call, blocks, buffers))

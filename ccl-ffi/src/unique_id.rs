@@ -1,7 +1,8 @@
 //! `cclUniqueId`.
 
+use crate::pointers;
 use crate::result::{cclResult_t, guard};
-use ccl::{Error, Result, UNIQUE_ID_BYTES, UniqueId};
+use ccl::{Result, UNIQUE_ID_BYTES, UniqueId};
 use std::ffi::c_char;
 
 /// What rank 0 creates and all ranks are given: where to meet, and a secret.
@@ -26,9 +27,7 @@ impl cclUniqueId {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclGetUniqueId(uniqueId: *mut cclUniqueId) -> cclResult_t {
     guard(|| {
-        if uniqueId.is_null() {
-            return Err(Error::invalid("uniqueId is NULL", "give the address of a cclUniqueId"));
-        }
+        pointers::check(uniqueId, "uniqueId", "give the address of a cclUniqueId")?;
         let config = crate::init::environment()?;
         let id = UniqueId::create(&config)?;
         let internal = id.as_bytes().map(|b| b.cast_signed());

@@ -1,6 +1,6 @@
 //! The version of the library and of its header.
 
-use crate::comm::store;
+use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
 use std::ffi::c_int;
 

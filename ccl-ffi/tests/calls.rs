@@ -122,7 +122,7 @@ fn overlapping_and_disagreeing_blocks_are_refused() {
         refused(gather(null(), 2, &[0, 2, 2]), INVALID_ARGUMENT, "NULL");
         let counts = null();
         let code = cclAllGatherV(send.cast(), 2, at.cast(), counts, null(), INT32, comm, stream);
-        refused(code, INVALID_ARGUMENT, "counts of recvbuff are NULL");
+        refused(code, INVALID_ARGUMENT, "counts array of recvbuff is NULL");
     }
     ok(cclHostStreamSynchronize(stream));
     ok(cclHostStreamDestroy(stream));

@@ -35,11 +35,38 @@ impl ShmConfig {
             return refuse(format!("{} credits per link", self.credits), "1 to 1024");
         }
         let max_links = self.max_links.unwrap_or_else(|| ranks.saturating_mul(32).max(256));
-        let bytes = u64::from(max_links) * u64::from(self.credits) * self.slot_bytes as u64;
-        if max_links == 0 || bytes > 1 << 44 {
+        let slots = max_links.checked_mul(self.credits);
+        let bytes = slots.and_then(|slots| u64::from(slots).checked_mul(self.slot_bytes as u64));
+        if max_links == 0 || bytes.is_none_or(|bytes| bytes > 1 << 44) {
             let what = format!("{max_links} links of {} slots of {} bytes", self.credits, self.slot_bytes);
             return refuse(what, "at least one link, and at most 16 TiB of slots");
         }
         Ok(Geometry { credits: self.credits, slot_bytes: self.slot_bytes, max_links })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_can_be_mapped_or_numbered_is_refused() {
+        let right = ShmConfig { slot_bytes: 4096, credits: 1024, ..ShmConfig::default() };
+        assert!(right.geometry(2).is_ok());
+        for max_links in [0, 1 << 22, u32::MAX] {
+            let wrong = ShmConfig { max_links: Some(max_links), ..right.clone() };
+            assert!(wrong.geometry(2).unwrap_err().to_string().contains("at least one link"), "{max_links}");
+        }
+        for slot_bytes in [0, 1, 4095, (64 << 20) + 4096, usize::MAX] {
+            let wrong = ShmConfig { slot_bytes, ..right.clone() };
+            assert!(
+                wrong.geometry(2).unwrap_err().to_string().contains("a multiple of 4096"),
+                "{slot_bytes}"
+            );
+        }
+        for credits in [0, 1025, u32::MAX] {
+            let wrong = ShmConfig { credits, ..right.clone() };
+            assert!(wrong.geometry(2).unwrap_err().to_string().contains("1 to 1024"), "{credits}");
+        }
     }
 }

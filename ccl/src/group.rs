@@ -3,6 +3,7 @@
 use crate::{Call, Collective, Communicator, Element, Operation, Rank, ReduceOp, Result};
 use ccl_core::communicator::{Communicator as Core, Member};
 use ccl_core::simd::Buffers;
+use std::time::Duration;
 
 /// Calls on one communicator that are made together: begun with [`Communicator::batch`], made by [`run`](Batch::run),
 /// or with those of other communicators by [`run_together`].
@@ -23,12 +24,13 @@ use ccl_core::simd::Buffers;
 pub struct Batch<'c, 'b> {
     core: &'c mut Core,
     operations: Vec<Operation<'b>>,
+    limit: Option<Duration>,
 }
 
 impl Communicator {
     /// Begins a group of calls.
     pub fn batch<'b>(&mut self) -> Batch<'_, 'b> {
-        Batch { core: self.core(), operations: Vec::new() }
+        Batch { core: self.core(), operations: Vec::new(), limit: None }
     }
 
     /// Sends `data` to rank `peer`, which must [`receive`](Communicator::receive) it. May return before the peer has it.
@@ -73,17 +75,27 @@ impl<'b> Batch<'_, 'b> {
         self
     }
 
+    /// These calls may wait so long for peers without anything moving, whatever the communicator's own limit is.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Makes the calls, and returns when this rank's part of all of them is done.
     pub fn run(self) -> Result<()> {
-        self.core.run_all(self.operations)
+        run_together(vec![self])
     }
 }
 
 /// Makes the calls of several communicators together, which may be ranks of one job that this thread drives alone.
 pub fn run_together(batches: Vec<Batch<'_, '_>>) -> Result<()> {
     let member = |batch| {
-        let Batch { core, operations } = batch;
-        Member::new(core, operations)
+        let Batch { core, operations, limit } = batch;
+        let member = Member::new(core, operations);
+        match limit {
+            Some(limit) => member.timeout(limit),
+            None => member,
+        }
     };
     ccl_core::communicator::run_together(batches.into_iter().map(member).collect())
 }

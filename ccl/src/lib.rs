@@ -65,6 +65,7 @@ pub use ccl_core::config::{self, Config};
 pub use ccl_core::control::Agreement;
 pub use ccl_core::engine::Blocks;
 pub use ccl_core::error::RankList;
+pub use ccl_core::flight::{Blame, Verdict};
 pub use ccl_core::simd::{Buffers, Level};
 pub use ccl_core::transport::{Counters, LinkKey};
 pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};

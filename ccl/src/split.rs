@@ -1,6 +1,7 @@
 //! Communicators of some of a communicator's ranks.
 
 use crate::{Communicator, ErrorKind, Rank, Result, UNIQUE_ID_BYTES, UniqueId};
+use ccl_core::bootstrap::Meeting;
 
 /// What a rank wants: a colour, if it takes part, and a key.
 const WORD_BYTES: usize = 9;
@@ -37,10 +38,10 @@ impl Communicator {
         let config = self.core().config().clone();
         let leader = members.first().map(|(_, rank)| *rank);
         let made = match leader == Some(self.rank()) && members.len() > 1 {
-            true => Some(UniqueId::create(&config)),
+            true => Some(Meeting::open(&config)),
             false => None,
         };
-        let id = made.as_ref().and_then(|id| id.as_ref().ok());
+        let id = made.as_ref().and_then(|made| made.as_ref().ok()).map(Meeting::id);
         let ids = self.core().share(id.map_or(&[], |id| &id.as_bytes()[..]))?;
         if let Some(Err(error)) = made {
             return Err(error);
@@ -59,6 +60,12 @@ impl Communicator {
                 ),
                 source: None,
             })?;
-        builder.unique_id(UniqueId::from_bytes(id)?).build().map(Some)
+        let mut builder = builder.unique_id(UniqueId::from_bytes(id)?);
+        // Whoever waits there hears of it when this communicator is aborted, or loses one who might have been awaited.
+        let (own, child) = (self.abort_handle(), builder.abort_handle());
+        own.health().precede(child.health());
+        let joined = own.health().check().and_then(|()| builder.build());
+        own.health().part();
+        joined.map(Some)
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
 //! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
-//! is a failure. What a check needs (valgrind, strace, cmake) is installed where that is allowed.
+//! is a failure. What a check needs (valgrind, strace, cmake, cargo-fuzz) is installed where that is allowed.
 //!
 //! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
+//! `cargo xtask chaos` runs as many random faults as it is told to; `docs/chaos.md` says how.
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
 
 // A command-line program talks to people.
@@ -13,8 +14,10 @@
 mod abi;
 mod arrows;
 mod cargo;
+mod chaos;
 mod counts;
 mod functions;
+mod fuzz;
 mod generate;
 mod install;
 mod licences;
@@ -59,6 +62,12 @@ enum Command {
         #[arg(long, default_value = "release")]
         profile: String,
     },
+    /// Random faults in real processes, every outcome checked: --seed S --faults N; --help has all options
+    Chaos {
+        /// Options of the runner
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
     #[command(flatten)]
     One(Check),
 }
@@ -86,17 +95,25 @@ enum Check {
     Loom,
     /// The shared-memory transport, all collectives over it, and many threads at the C ABI under ThreadSanitizer
     Tsan,
+    /// What comes from outside, under libFuzzer
+    Fuzz {
+        /// Inputs for each target
+        #[arg(long, default_value_t = fuzz::RUNS)]
+        runs: u64,
+    },
     /// The installed C library: its symbols, headers and examples, by pkg-config and CMake, under memcheck
     Abi,
     /// The perf programs between processes and threads, every type and operator
     Perf,
+    /// Random faults in real processes: a part of what `chaos` does, with a fixed seed
+    ChaosPart,
     /// No allocation and no system call in a small collective; its instructions
     Counts,
     /// The README's commands
     Readme,
 }
 
-const ALL: [Check; 14] = [
+const ALL: [Check; 16] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -107,8 +124,10 @@ const ALL: [Check; 14] = [
     Check::Proofs,
     Check::Loom,
     Check::Tsan,
+    Check::Fuzz { runs: fuzz::RUNS },
     Check::Abi,
     Check::Perf,
+    Check::ChaosPart,
     Check::Counts,
     Check::Readme,
 ];
@@ -126,8 +145,10 @@ impl Check {
             Check::Proofs => cargo::proofs(),
             Check::Loom => cargo::loom(),
             Check::Tsan => cargo::tsan(),
+            Check::Fuzz { runs } => fuzz::check(runs),
             Check::Abi => abi::check(),
             Check::Perf => perf::check(),
+            Check::ChaosPart => chaos::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),
         }
@@ -144,6 +165,7 @@ fn main() -> ExitCode {
             let placed = install::staged(prefix).and_then(|folder| install::install(&folder, profile));
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
+        Command::Chaos { options } => return succeeded(chaos::with(options)),
         Command::One(check) => &[*check],
     };
     let mut total = Tally::default();
@@ -155,6 +177,16 @@ fn main() -> ExitCode {
         total.add(&format!("{check:?}"), outcome, arguments.no_skip);
     }
     total.close()
+}
+
+fn succeeded(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn written(how: &str, result: Result<Vec<String>, String>) -> ExitCode {

@@ -37,8 +37,8 @@ impl Process {
         news: Sender<(Rank, News)>,
     ) -> Result<Process, String> {
         let program = std::env::current_exe().map_err(|e| format!("cannot find this program's file: {e}"))?;
-        let errors =
-            File::create(folder.join(format!("stderr.{rank}"))).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let errors = File::create(folder.join(format!("stderr.{rank}")))
+            .map_err(|e| format!("{}: {e}", folder.display()))?;
         let temporary = folder.join("tmp");
         let mut child = Command::new(program)
             .args(["worker", "--seed", &trial.seed.to_string(), "--number", &trial.number.to_string()])

@@ -42,9 +42,7 @@ fn listening(pid: u32) -> BTreeSet<SocketAddr> {
         .flatten()
         .filter_map(Result::ok)
         .filter_map(|entry| fs::read_link(entry.path()).ok())
-        .filter_map(|target| {
-            Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_string())
-        })
+        .filter_map(|target| Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_string()))
         .collect();
     let of = |file: &str, ip: fn(&str) -> std::net::IpAddr| {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();

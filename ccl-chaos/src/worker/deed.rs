@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 /// Does it, on this thread. What is done at another place than here does nothing.
 pub(crate) fn commit(deed: Deed, abort: Option<&AbortHandle>) {
     match deed {
-        Deed::Kill | Deed::Stop(_) | Deed::Exit | Deed::Panic | Deed::Abort => {
-            say(&Event::Fault { at: now() });
-        }
-        _ => {}
+        Deed::Leave | Deed::Stay | Deed::Sleep | Deed::None => {}
+        _ => say(&Event::Fault { at: now() }),
     }
     match deed {
         Deed::Kill => signal(Signal::KILL),

@@ -120,7 +120,7 @@ impl Job {
             What::Shift => {
                 let by = root % ranks;
                 vec![
-                    Operation::send((rank + by) % ranks, dtype, count, view.clone()),
+                    Operation::send((rank + by) % ranks, dtype, count, view),
                     Operation::receive((rank + ranks - by) % ranks, dtype, count, view),
                 ]
             }
@@ -155,9 +155,8 @@ impl Job {
 
     fn blocks(&self) -> Blocks {
         let of = Side { draw: &self.draw, ranks: self.ranks, root: self.draw.root % self.ranks };
-        let packed = |many: u32, len: &dyn Fn(u32) -> usize| {
-            Blocks::packed(&(0..many).map(len).collect::<Vec<_>>())
-        };
+        let packed =
+            |many: u32, len: &dyn Fn(u32) -> usize| Blocks::packed(&(0..many).map(len).collect::<Vec<_>>());
         Blocks {
             input: packed(of.inputs(self.rank), &|block| of.input_len(self.rank, block)),
             output: packed(of.outputs(self.rank), &|block| of.output_len(self.rank, block)),

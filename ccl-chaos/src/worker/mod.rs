@@ -78,9 +78,12 @@ impl Worker<'_> {
         if !failed {
             say(&Event::Done);
         }
-        if failed && !self.is_culprit() && self.trial.aftermath[self.rank as usize] == Aftermath::Exit {
-            say(&Event::Exiting { at: now() });
-            commit(Deed::Exit, None);
+        if failed && self.survives() {
+            match self.trial.aftermath[self.rank as usize] {
+                Aftermath::Destroy => {}
+                Aftermath::Exit => exit(),
+                Aftermath::Shrink => place = self.go_on(place),
+            }
         }
         if self.does(Moment::Destroying) {
             armed = self.arm(None);
@@ -89,14 +92,49 @@ impl Worker<'_> {
         armed.wait();
     }
 
+    /// Shrinks until there is a communicator that lasts for the rest of the script. Returns the last one.
+    fn go_on(&self, mut place: Place) -> Place {
+        let mut armed = if self.does(Moment::Shrinking) { self.arm(None) } else { Armed::not() };
+        for _ in 0..self.trial.ranks {
+            let began = now();
+            let comm = match place.comm.shrink(&[]) {
+                Ok(comm) => comm,
+                Err(error) => {
+                    say(&Event::Failed(Failure::of(&error, Stage::Shrink, began, &place.world)));
+                    break;
+                }
+            };
+            let pids: Vec<u32> = place.comm.places().into_iter().map(|(_, pid)| pid).collect();
+            let of_trial = |pid: u32| {
+                let old = pids.iter().position(|other| *other == pid);
+                old.map_or(Rank::MAX, |old| place.world[old])
+            };
+            let world: Vec<Rank> = comm.places().into_iter().map(|(_, pid)| of_trial(pid)).collect();
+            let at = now();
+            say(&Event::Shrunk { at, took_ms: (at - began) / 1_000_000, world: world.clone() });
+            // The old one goes before the new one is used.
+            place = Place { comm, world };
+            if self.after(&mut place, &mut armed).is_ok() {
+                say(&Event::Done);
+                break;
+            }
+        }
+        armed.wait();
+        place
+    }
+
+    fn after(&self, place: &mut Place, armed: &mut Armed) -> Result<(), ()> {
+        for (number, step) in self.trial.after.iter().enumerate() {
+            if number + 1 == self.trial.after.len() {
+                armed.wait();
+            }
+            self.step(place, step, Stage::After, false)?;
+        }
+        Ok(())
+    }
+
     fn join(&self) -> Option<Place> {
         let trial = self.trial;
-        if self.does(Moment::Joining) && trial.kind.deed() == Deed::Stay {
-            say(&Event::Fault { at: now() });
-            say(&Event::Waiting);
-            hear();
-            return None;
-        }
         let world: Vec<Rank> = (0..trial.ranks).collect();
         let began = now();
         let failed = |error: &Error| say(&Event::Failed(Failure::of(error, Stage::Join, began, &world)));
@@ -109,9 +147,17 @@ impl Worker<'_> {
             }
             _ => hear()?.parse().inspect_err(failed).ok()?,
         };
-        let mut armed = if self.does(Moment::Joining) { self.arm(None) } else { Armed::not() };
+        if self.does(Moment::Joining) && trial.kind.deed() == Deed::Stay {
+            say(&Event::Fault { at: now() });
+            say(&Event::Waiting);
+            hear();
+            return None;
+        }
+        let mut builder = Communicator::builder().rank(self.rank).size(trial.ranks).unique_id(id);
+        let abort = builder.abort_handle();
+        let mut armed = if self.does(Moment::Joining) { self.arm(Some(abort)) } else { Armed::not() };
         let began = now();
-        let built = Communicator::builder().rank(self.rank).size(trial.ranks).unique_id(id).build();
+        let built = builder.build();
         match built {
             Ok(comm) => {
                 say(&Event::Joined { at: now() });
@@ -146,7 +192,7 @@ impl Worker<'_> {
                         }
                         self.misbehave(place)?;
                     }
-                    Moment::During if self.is_culprit() => {
+                    _ if self.does(Moment::During) => {
                         *armed = self.arm(Some(place.comm.abort_handle()));
                     }
                     _ => {}
@@ -175,6 +221,11 @@ impl Worker<'_> {
                 say(&Event::Fault { at: now() });
                 return Err(());
             }
+            Deed::Revoke => {
+                thread::sleep(self.delay());
+                say(&Event::Fault { at: now() });
+                place.comm.revoke("by order");
+            }
             _ => {
                 thread::sleep(self.delay());
                 commit(deed, Some(&place.comm.abort_handle()));
@@ -194,6 +245,10 @@ impl Worker<'_> {
 
     /// Makes a step and checks it. `unchecked`: its results mean nothing, since the others make another call.
     fn step(&self, place: &mut Place, step: &Step, stage: Stage, unchecked: bool) -> Result<(), ()> {
+        let stage = match (step, stage) {
+            (Step::Split(_), Stage::Step(number)) => Stage::Split(number),
+            _ => stage,
+        };
         let began = now();
         match step {
             Step::Barrier => place.done(began, stage, |comm| comm.barrier()),
@@ -221,7 +276,14 @@ impl Worker<'_> {
     }
 
     fn does(&self, moment: Moment) -> bool {
-        self.is_culprit() && self.trial.moment == moment
+        self.trial.moment_of(self.rank) == Some(moment)
+    }
+
+    /// Whether it goes on after an error as the others do.
+    fn survives(&self) -> bool {
+        let goes_on =
+            matches!(self.trial.kind.deed(), Deed::Bend(_) | Deed::Swap | Deed::Stay | Deed::Revoke);
+        !self.is_culprit() || goes_on || self.does(Moment::Shrinking)
     }
 
     fn arm(&self, abort: Option<ccl::AbortHandle>) -> Armed {
@@ -270,6 +332,12 @@ impl Place {
             say(&Event::Failed(Failure::of(&error, stage, began, &self.world)));
         })
     }
+}
+
+fn exit() {
+    say(&Event::Exiting { at: now() });
+    #[allow(clippy::exit)] // as programs do that give up
+    std::process::exit(0);
 }
 
 fn destroy(comm: Communicator) {

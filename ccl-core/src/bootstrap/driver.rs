@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long last words may take to leave.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long leaving may take: for somebody to know of it, which the node bounds itself, and for last words to go.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How long an inquest waits for answers.
 const INQUEST: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl Driver {
                 !connection.is_flushed()
             });
             if let Some(since) = self.leaves
-                && (self.leaving.is_empty() || since.elapsed() > FAREWELL)
+                && ((self.node.is_over() && self.leaving.is_empty()) || since.elapsed() > FAREWELL)
             {
                 return Ok(());
             }

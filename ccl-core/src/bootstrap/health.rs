@@ -79,6 +79,15 @@ impl Health {
         }
     }
 
+    /// Ends the communicator for all ranks, for this reason, from any thread: calls end with [`ErrorKind::Ended`], here and
+    /// at the peers.
+    pub fn revoke(&self, reason: &str) {
+        let by = self.bells.get().map_or(0, |bells| bells.rank);
+        let end = End { by, kind: EndKind::Revoked, text: reason.into() };
+        self.raise(end_error(&end));
+        self.command(Command::End(end));
+    }
+
     /// While a communicator is made of this one, what ends its joining is that this one is aborted or loses a rank.
     pub fn precede(&self, successor: &Arc<Health>) {
         self.state.lock().successors.push(Arc::downgrade(successor));
@@ -141,9 +150,14 @@ impl Health {
         self.observer.get().is_some()
     }
 
-    /// What this rank does now, in the form in which it travels; empty if nobody observes it.
+    /// What this rank does now, read without waiting; `None` before it has joined.
+    pub fn state(&self) -> Option<RankState> {
+        self.observer.get().map(|observer| observer())
+    }
+
+    /// [`state`](Health::state) in the form in which it travels; empty if nobody observes it.
     pub(super) fn observed(&self) -> Vec<u8> {
-        self.observer.get().map_or_else(Vec::new, |observer| observer().to_bytes())
+        self.state().map_or_else(Vec::new, |state| state.to_bytes())
     }
 
     /// Makes what the control thread and the waits of this rank are woken by.

@@ -176,9 +176,13 @@ impl UniqueId {
         if bytes[CHECKSUM_AT..] != checksum(bytes) {
             return malformed("its checksum is wrong: it was cut or changed on its way");
         }
+        if bytes[KIND_AT] > Kind::MeetingOnLoopback as u8 {
+            return malformed("it is of a kind that this library does not make");
+        }
         let id = UniqueId(*bytes);
-        let count = usize::from(bytes[6]);
-        if count == 0 || count > MOST_ADDRESSES || id.given().len() != count {
+        let (count, given) = (usize::from(bytes[6]), id.given());
+        if count == 0 || count > MOST_ADDRESSES || given.len() != count || given.iter().any(|a| a.port() == 0)
+        {
             return malformed("it holds no valid address");
         }
         Ok(id)

@@ -27,7 +27,8 @@
 
 use super::UniqueId;
 use super::key::Key;
-use crate::error::{Error, Result};
+use crate::config::host_and_port;
+use crate::error::{Error, Result, excerpt};
 use crate::plan::Rank;
 use rustix::fd::RawFd;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open};
@@ -152,7 +153,7 @@ pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Launch>>
     };
     let number = |name: &str| {
         let read = |text: String| {
-            let wrong = |_| Error::invalid(format!("{name}={text}"), "set it to a number from 0".to_string());
+            let wrong = |_| Error::invalid(format!("{name}={}", excerpt(&text)), "set it to a number from 0");
             text.trim().parse::<u32>().map_err(wrong)
         };
         get(name).map(read).transpose()
@@ -188,10 +189,10 @@ fn meeting(launcher: &'static str, size: u32, get: &dyn Fn(&str) -> Option<Strin
         guessable: shared.iter().all(Option::is_none),
     };
     if let Some(root) = get("RDMACCL_ROOT") {
-        let parsed = root.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let (host, port) =
-            parsed.ok_or_else(|| Error::invalid(format!("RDMACCL_ROOT={root}"), "set it to host:port"))?;
-        return Ok(at(host.trim_matches(['[', ']']).to_string(), port, format!("root {root} {size}")));
+        let (host, port) = host_and_port(&root).ok_or_else(|| {
+            Error::invalid(format!("RDMACCL_ROOT={}", excerpt(&root)), "set it to host:port")
+        })?;
+        return Ok(at(host.to_string(), port, format!("root {} {size}", root.trim())));
     }
     let derived = |host: String, job: String| {
         let job = format!("{launcher} {job} {size}");
@@ -204,7 +205,7 @@ fn meeting(launcher: &'static str, size: u32, get: &dyn Fn(&str) -> Option<Strin
                 // The port itself is the launcher's own store.
                 let port = text.trim().parse::<u16>().ok().and_then(|port| port.checked_add(1));
                 let port = port.ok_or_else(|| {
-                    Error::invalid(format!("MASTER_PORT={text}"), "set it to a port below 65535")
+                    Error::invalid(format!("MASTER_PORT={}", excerpt(&text)), "set it to a port below 65535")
                 })?;
                 let turn = get("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
                 let job = format!("torchrun {host}:{text} {run} {turn} {size}");

@@ -1,5 +1,6 @@
 //! The root service: waits for all ranks, and tells each its parent in the tree.
 
+use super::MOST_RANKS;
 use super::health::{bell, ring};
 use super::key::Key;
 use super::lobby::Lobby;
@@ -141,10 +142,20 @@ impl Root {
 
     fn admit(&mut self, mut connection: Connection, message: Message) {
         let Message::Join { rank, ranks, patience_ms, member } = message else { return };
-        if rank >= ranks {
-            return; // no rank of ours says this
-        }
         let who = describe(rank, &member);
+        // No rank of ours says this, so it must not decide what the others are measured by.
+        let wrong = if rank >= ranks || ranks > MOST_RANKS {
+            Some(format!("{who} says that it is one of {ranks} ranks, of which there are 1 to {MOST_RANKS}"))
+        } else if member.addresses.is_empty() {
+            Some(format!("{who} has announced no address"))
+        } else {
+            None
+        };
+        if let Some(text) = wrong {
+            connection.say(Message::Refusal(Refusal::Conflict(text)));
+            self.leaving.push(connection);
+            return;
+        }
         tracing::debug!(rank, ranks, host = member.host, pid = member.pid, "a rank has come");
         let (expected, first) = *self.ranks.get_or_insert((ranks, rank));
         if ranks != expected {

@@ -2,6 +2,7 @@
 
 use crate::bootstrap::Health;
 use crate::error::Error;
+use crate::flight::RankState;
 use std::sync::Arc;
 
 /// Aborts a communicator from any thread, at any time, more than once; also while it is still joining.
@@ -28,6 +29,17 @@ impl AbortHandle {
     /// Ends the call that runs, and all later ones.
     pub fn abort(&self) {
         self.health.abort();
+    }
+
+    /// Ends the communicator for all ranks, for this reason: their calls, those that run and later ones, end with
+    /// [`ErrorKind::Ended`](crate::ErrorKind::Ended). Agreeing and shrinking work from then on.
+    pub fn revoke(&self, reason: &str) {
+        self.health.revoke(reason);
+    }
+
+    /// What this rank does at this moment, from its flight record; `None` while it joins.
+    pub fn state(&self) -> Option<RankState> {
+        self.health.state()
     }
 
     /// Whether somebody has aborted.

@@ -83,6 +83,8 @@ pub struct Communicator {
     transfers: Transfers,
     /// The override that a caller set; the configuration's comes after it.
     algorithm: Option<&'static str>,
+    /// What the calls that are made now may wait, if it is not what the configuration says.
+    limit: Option<Duration>,
     /// Calls made so far.
     sequence: u64,
     recorder: Arc<Recorder>,
@@ -151,6 +153,7 @@ impl Communicator {
             plans: Plans::default(),
             transfers: Transfers::default(),
             algorithm: None,
+            limit: None,
             sequence: 0,
             recorder,
             broken: None,
@@ -355,7 +358,7 @@ impl Communicator {
         {
             return Err(Error::lost(rank, "it closed its communicator before this call was over"));
         }
-        if waited >= self.config.timeout {
+        if waited >= self.limit() {
             let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
             return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
         }
@@ -442,8 +445,13 @@ impl Communicator {
         self.run(&call, Buffers::in_place(&mut byte, 0..1, 0..1))
     }
 
+    /// How long a call may wait for its peers without anything moving.
+    fn limit(&self) -> Duration {
+        self.limit.unwrap_or(self.config.timeout)
+    }
+
     fn deadline(&self) -> Instant {
-        Instant::now() + self.config.timeout
+        Instant::now() + self.limit()
     }
 }
 

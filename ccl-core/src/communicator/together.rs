@@ -2,6 +2,7 @@
 
 use super::operation::{Operation, What};
 use super::patience::{Patience, Wait};
+use super::plans::Prepared;
 use super::transfers::Side;
 use super::{Communicator, record};
 use crate::engine::{self, Progress};
@@ -19,12 +20,27 @@ const NAP: Duration = Duration::from_micros(200);
 pub struct Member<'c, 'b> {
     communicator: &'c mut Communicator,
     operations: Vec<Operation<'b>>,
+    limit: Option<Duration>,
 }
 
 impl<'c, 'b> Member<'c, 'b> {
     /// These calls on this communicator.
     pub fn new(communicator: &'c mut Communicator, operations: Vec<Operation<'b>>) -> Member<'c, 'b> {
-        Member { communicator, operations }
+        Member { communicator, operations, limit: None }
+    }
+
+    /// They may wait so long for peers without anything moving, whatever the configuration says.
+    pub fn timeout(mut self, limit: Duration) -> Member<'c, 'b> {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Prepares everything and starts nothing.
+    fn line_up(self) -> Result<Run<'c, 'b>> {
+        let mut run = Run { communicator: self.communicator, prepared: Vec::new(), queues: Vec::new() };
+        run.communicator.limit = self.limit;
+        run.prepared = run.communicator.line_up(self.operations)?;
+        Ok(run)
     }
 }
 
@@ -35,6 +51,8 @@ impl<'c, 'b> Member<'c, 'b> {
 /// stepped in turn. An error in the middle breaks all communicators of the group.
 pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
     let mut runs = prepare(members)?;
+    // Nothing of the group fails any more before it is started, so its calls may take their numbers.
+    runs.iter_mut().for_each(Run::number);
     match drive(&mut runs) {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
@@ -51,7 +69,16 @@ pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
 /// What is left to do on one communicator.
 struct Run<'c, 'b> {
     communicator: &'c mut Communicator,
+    /// What has no number yet.
+    prepared: Vec<(Line, Prepared, Buffers<'b>)>,
     queues: Vec<Queue<'b>>,
+}
+
+/// The next calls have limits of their own.
+impl Drop for Run<'_, '_> {
+    fn drop(&mut self) {
+        self.communicator.limit = None;
+    }
 }
 
 /// Calls that wait for each other: the collectives of a communicator, or the transfers of one link.
@@ -82,14 +109,13 @@ struct Ready<'b> {
 fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>> {
     let known = members.iter_mut().all(|m| m.operations.iter().all(|op| m.communicator.is_prepared(op)));
     if known || members.len() < 2 {
-        return members.into_iter().map(|m| m.communicator.line_up(m.operations)).collect();
+        return members.into_iter().map(Member::line_up).collect();
     }
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for member in members {
             let thread = std::thread::Builder::new().name("rdmaccl-prepare".into());
-            let work = move || member.communicator.line_up(member.operations);
-            let spawned = thread.spawn_scoped(scope, work).map_err(|e| {
+            let spawned = thread.spawn_scoped(scope, || member.line_up()).map_err(|e| {
                 Error::system("starting a thread for a group", e, "raise the limit of threads (ulimit -u)")
             });
             threads.push(spawned?);
@@ -145,6 +171,29 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
 }
 
 impl Run<'_, '_> {
+    /// Gives the prepared calls their numbers and sorts them into queues.
+    fn number(&mut self) {
+        for (line, call, buffers) in self.prepared.drain(..) {
+            let communicator = &mut *self.communicator;
+            let number = match line {
+                Line::Collectives => {
+                    communicator.sequence += 1;
+                    communicator.sequence - 1
+                }
+                Line::Transfers(peer, side) => communicator.transfers.number(peer, side),
+                Line::Copies => 0,
+            };
+            let ready =
+                Ready { schedule: call.schedule, call: call.call(number), about: call.about, buffers };
+            match self.queues.iter_mut().find(|queue| queue.line == line) {
+                Some(queue) => queue.waiting.push_back(ready),
+                None => {
+                    self.queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None });
+                }
+            }
+        }
+    }
+
     /// Steps whatever can move. Queues that are empty are dropped.
     fn step(&mut self) -> Result<Progress> {
         let communicator = &mut *self.communicator;
@@ -240,8 +289,8 @@ impl Communicator {
         }
     }
 
-    /// Prepares the calls and sorts them into queues. Nothing is started, so an error leaves the communicator whole.
-    fn line_up<'c, 'b>(&'c mut self, operations: Vec<Operation<'b>>) -> Result<Run<'c, 'b>> {
+    /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
+    fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
         self.usable()?;
         self.open_ends(operations.iter().filter_map(|operation| match &operation.what {
             What::Send(transfer) => Some((transfer.peer, Side::Send)),
@@ -296,24 +345,6 @@ impl Communicator {
             call.layout.check(&buffers)?;
             prepared.push((Line::Copies, call, buffers));
         }
-        // From here on nothing fails, so the calls may take their numbers.
-        let mut queues: Vec<Queue<'b>> = Vec::new();
-        for (line, call, buffers) in prepared {
-            let number = match line {
-                Line::Collectives => {
-                    self.sequence += 1;
-                    self.sequence - 1
-                }
-                Line::Transfers(peer, side) => self.transfers.number(peer, side),
-                Line::Copies => 0,
-            };
-            let ready =
-                Ready { schedule: call.schedule, call: call.call(number), about: call.about, buffers };
-            match queues.iter_mut().find(|queue| queue.line == line) {
-                Some(queue) => queue.waiting.push_back(ready),
-                None => queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None }),
-            }
-        }
-        Ok(Run { communicator: self, queues })
+        Ok(prepared)
     }
 }

@@ -1,6 +1,6 @@
 //! An environment as it is, right or wrong: for the command that shows it.
 
-use super::{Config, Origin, VARIABLES, nearest};
+use super::{Config, Found, Origin, VARIABLES};
 
 /// A variable as an environment has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Setting {
 pub struct Examined {
     /// Every variable, in the order of the documentation.
     pub settings: Vec<Setting>,
-    /// `RDMACCL_` variables that are none of ours, each with the one that was perhaps meant.
+    /// Variables that look like ours and are none, each with the one that was perhaps meant.
     pub unknown: Vec<(String, &'static str)>,
     /// The settings without the wrong ones.
     pub config: Config,
@@ -37,19 +37,14 @@ impl Config {
     pub fn examine(vars: impl IntoIterator<Item = (String, String)>) -> Examined {
         let (mut config, mut unknown, mut errors) = (Config::default(), Vec::new(), Vec::new());
         for (name, value) in vars {
-            if !name.starts_with("RDMACCL_") || value.trim().is_empty() {
-                continue;
-            }
-            match VARIABLES.iter().find(|v| v.name == name) {
-                Some(variable) => {
+            match Found::of(&name, &value) {
+                Found::Nothing => {}
+                Found::Variable(variable) => {
                     if let Err(error) = config.set(variable, &value) {
                         errors.push((variable.name, error.to_string()));
                     }
                 }
-                None => {
-                    let meant = nearest(&name);
-                    unknown.push((name, meant));
-                }
+                Found::Unknown(meant) => unknown.push((name, meant)),
             }
         }
         let error = |name| errors.iter().find(|(wrong, _)| *wrong == name).map(|(_, why)| why.clone());

@@ -162,7 +162,7 @@ pub(super) fn text(value: &str) -> Option<String> {
 /// Seconds, up to a year: longer ones overflow clocks.
 pub(super) fn duration(value: &str) -> Option<Duration> {
     let seconds = value.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 3.2e7)?;
-    Some(Duration::from_secs_f64(seconds))
+    Some(Duration::from_secs_f64(seconds)).filter(|duration| !duration.is_zero())
 }
 
 /// Bytes, with K, M or G for powers of 1024.
@@ -174,6 +174,20 @@ pub(super) fn size(value: &str) -> Option<usize> {
         _ => (value, 0),
     };
     digits.parse::<usize>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+/// A size that a slot may have: whole pages.
+pub(super) fn slot(value: &str) -> Option<usize> {
+    size(value).filter(|bytes| bytes.is_multiple_of(4096) && *bytes <= 64 << 20)
+}
+
+/// Where something listens: `host:4711` or `[::1]:4711`.
+pub(crate) fn host_and_port(value: &str) -> Option<(&str, u16)> {
+    let (host, port) = value.trim().rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let named = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
+    named.then_some((host, port))
 }
 
 pub(super) fn port_range(value: &str) -> Option<RangeInclusive<u16>> {

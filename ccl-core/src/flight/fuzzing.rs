@@ -1,12 +1,13 @@
 //! What ranks say of themselves: the states that an inquest collects, and the memory of another process.
 
 use super::about::vocabulary;
-use super::lines_for;
 use super::memory::Line;
-use super::{
-    About, CallState, End, Identity, Memory, Progress, RankState, Recorder, View, WaitFor, WaitState,
-};
+use super::{About, CallState, End, Identity, Memory, Progress, RankState, Reason, Recorder, Verdict, View};
+use super::{WaitFor, WaitState, judge, lines_for};
+use crate::fuzzing::Script;
+use crate::plan::Rank;
 use crate::{Collective, DataType, ReduceOp};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// A state is read or refused, can be shown, and comes back the same from what is written of it.
@@ -16,6 +17,82 @@ pub fn flight(data: &[u8]) {
         assert!(!call.to_string().is_empty());
     }
     assert_eq!(RankState::from_bytes(&state.to_bytes()), Some(state));
+}
+
+/// Whatever ranks say of themselves, somebody is blamed who exists, in words that fit a message. The first byte is how many
+/// ranks there are; then comes the reason; then, for each rank that was asked, its number and what it said.
+pub fn verdict(data: &[u8]) {
+    let mut script = Script::new(data);
+    let ranks = u32::from(script.u8() % 32) + 1;
+    let reason = Reason::from_bytes(script.piece()).unwrap_or(Reason::Asked);
+    let mut states: BTreeMap<Rank, Option<RankState>> = BTreeMap::new();
+    while !script.is_over() {
+        let rank = u32::from(script.u8()) % ranks;
+        states.insert(rank, RankState::from_bytes(script.piece()));
+    }
+    let states: Vec<_> = states.into_iter().collect();
+    let verdict = judge(ranks, &reason, &states);
+    assert!(!verdict.text.is_empty());
+    assert!(verdict.culprits.iter().all(|culprit| *culprit < ranks), "{verdict:?}");
+    assert!(verdict.culprits.is_sorted_by(|a, b| a < b), "{verdict:?}");
+    let text = serde_json::to_string(&verdict).expect("a verdict serialises");
+    assert!(text.len() <= 32 * 1024, "a verdict of {} bytes", text.len());
+    assert_eq!(serde_json::from_str::<Verdict>(&text).ok(), Some(verdict));
+}
+
+pub(crate) fn verdict_seeds() -> Vec<(String, Vec<u8>)> {
+    let call = |sequence: u64, fingerprint: u64| CallState {
+        sequence,
+        name: "all_reduce".into(),
+        count: 64,
+        dtype: "f32".into(),
+        fingerprint,
+        started_ns: Some(5),
+        ..CallState::default()
+    };
+    let waits = |rank: Rank, call: CallState, on: Rank| RankState {
+        rank,
+        ranks: 3,
+        host: format!("n{rank}"),
+        now_ns: 1_000_000_000,
+        calls: call.sequence + 1,
+        running: vec![call],
+        waits: vec![WaitState { peers: vec![on], ..wait() }],
+        ..RankState::default()
+    };
+    let idle = |rank: Rank| RankState {
+        rank,
+        ranks: 3,
+        calls: 1,
+        last: Some(call(0, 1)),
+        now_ns: 1_000_000_000,
+        ..RankState::default()
+    };
+    let seed = |name: &str, reason: Reason, states: &[Option<RankState>]| {
+        let mut bytes = vec![2];
+        let mut piece = |start: &[u8], piece: &[u8]| {
+            bytes.extend([start, &(piece.len() as u16).to_le_bytes(), piece].concat());
+        };
+        piece(&[], &reason.to_bytes());
+        for (rank, state) in (0..).zip(states) {
+            piece(&[rank], &state.as_ref().map(RankState::to_bytes).unwrap_or_default());
+        }
+        (name.to_string(), bytes)
+    };
+    let late = Reason::Timeout { by: 0, waited: std::time::Duration::from_secs(3) };
+    let three = |a, b, c| [Some(a), Some(b), Some(c)];
+    vec![
+        seed("absent", late, &three(waits(0, call(1, 1), 2), waits(1, call(1, 1), 2), idle(2))),
+        seed("silent", late, &[Some(waits(0, call(1, 1), 2)), Some(waits(1, call(1, 1), 2)), None]),
+        seed("other-call", late, &three(waits(0, call(1, 1), 2), waits(1, call(1, 2), 2), idle(2))),
+        seed(
+            "circle",
+            late,
+            &three(waits(0, call(1, 1), 1), waits(1, call(1, 1), 2), waits(2, call(1, 1), 0)),
+        ),
+        seed("mismatch", Reason::Mismatch { by: 0, peer: 1 }, &three(idle(0), idle(1), idle(2))),
+        seed("nothing", Reason::Asked, &[None, None, None]),
+    ]
 }
 
 /// A record is read or refused, whatever is in the memory, and the state that is read can be told to others.
@@ -71,11 +148,11 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
                 let entry = recorder.begin(&about(), sequence, Some(1));
                 recorder.end(entry, Some(2));
             }
-            let _ = recorder.begin(&about(), 6, Some(3));
+            assert!(recorder.is_stamped(recorder.begin(&about(), 6, Some(3))));
             recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
             let entry = recorder.begin(&About::transfer(End::Send, 5, 10, DataType::F32, 1), 0, None);
             assert!(!recorder.is_stamped(entry));
-            recorder.broken("the communicator was aborted", 5);
+            recorder.broken("the communicator was aborted", 6);
         }),
     ]
 }

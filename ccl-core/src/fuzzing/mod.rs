@@ -11,8 +11,8 @@ mod settings;
 use crate::bootstrap::fuzzing as bootstrap;
 use crate::flight::fuzzing as flight;
 
-pub use bootstrap::{message, session, unique_id};
-pub use flight::{flight, record};
+pub use bootstrap::{message, node, session, unique_id};
+pub use flight::{flight, record, verdict};
 pub use plan::plan;
 pub use script::Script;
 pub use settings::{config, launch};
@@ -23,15 +23,17 @@ use std::path::Path;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<(String, Vec<u8>)>);
 
 /// Every target of this crate.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("config", config, settings::config_seeds),
     ("flight", flight, flight::flight_seeds),
     ("launch", launch, settings::launch_seeds),
     ("message", message, bootstrap::message_seeds),
+    ("node", node, bootstrap::node_seeds),
     ("plan", plan, plan::seeds),
     ("record", record, flight::record_seeds),
     ("session", session, bootstrap::session_seeds),
     ("unique_id", unique_id, bootstrap::unique_id_seeds),
+    ("verdict", verdict, flight::verdict_seeds),
 ];
 
 /// Runs every input that is kept in a folder of this one, and every good one.

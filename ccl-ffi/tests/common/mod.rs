@@ -5,12 +5,14 @@
 #![allow(dead_code, missing_docs, non_snake_case, unreachable_pub)] // each test program uses some of it; the names are C's
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 pub type Comm = usize;
 pub type Stream = usize;
 
 pub const SUCCESS: c_int = 0;
+pub const SYSTEM_ERROR: c_int = 2;
 pub const INVALID_ARGUMENT: c_int = 4;
 pub const INVALID_USAGE: c_int = 5;
 pub const REMOTE_ERROR: c_int = 6;
@@ -18,9 +20,23 @@ pub const IN_PROGRESS: c_int = 7;
 
 pub const INT32: c_int = 2;
 pub const UINT64: c_int = 5;
+pub const FLOAT16: c_int = 6;
 pub const FLOAT32: c_int = 7;
+pub const FLOAT64: c_int = 8;
 pub const SUM: c_int = 0;
 pub const MAX: c_int = 2;
+
+/// `cclCommProperties_t` to be filled in.
+pub const PROPERTIES: Properties = Properties {
+    size: size_of::<Properties>(),
+    rank: -1,
+    ranks: -1,
+    host_ranks: -1,
+    unreachable_peers: -1,
+    memory_bytes: u64::MAX,
+    calls: u64::MAX,
+    transports: [-1; 64],
+};
 
 /// Long enough for every peer that comes at all.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,7 +44,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Id {
-    bytes: [u8; 128],
+    pub bytes: [u8; 128],
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +137,69 @@ unsafe extern "C" {
         count: usize,
         dtype: c_int,
         op: c_int,
+        comm: Comm,
+        stream: Stream,
+    ) -> c_int;
+    pub safe fn cclCommSetTimeout(comm: Comm, timeout_ms: c_int) -> c_int;
+    pub safe fn cclCommRevoke(comm: Comm, flags: c_int) -> c_int;
+    pub safe fn cclCommAgree(comm: Comm, flags: *mut u64) -> c_int;
+    pub safe fn cclCommShrink(
+        comm: Comm,
+        exclude: *const c_int,
+        count: c_int,
+        child: *mut Comm,
+        config: *const Config,
+        flags: c_int,
+    ) -> c_int;
+    pub safe fn cclCommDump(comm: Comm, text: *mut c_char, size: *mut usize) -> c_int;
+    pub safe fn cclGetVersion(version: *mut c_int) -> c_int;
+    pub safe fn cclGetErrorString(result: c_int) -> *const c_char;
+    pub safe fn cclMemAlloc(at: *mut *mut c_void, size: usize) -> c_int;
+    pub safe fn cclMemFree(at: *mut c_void) -> c_int;
+    pub safe fn cclCommRegister(comm: Comm, at: *mut c_void, size: usize, handle: *mut usize) -> c_int;
+    pub safe fn cclCommDeregister(comm: Comm, handle: usize) -> c_int;
+    pub safe fn cclReduce(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: c_int,
+        op: c_int,
+        root: c_int,
+        comm: Comm,
+        stream: Stream,
+    ) -> c_int;
+    pub safe fn cclReduceScatter(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: c_int,
+        op: c_int,
+        comm: Comm,
+        stream: Stream,
+    ) -> c_int;
+    pub safe fn cclAlltoAll(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: c_int,
+        comm: Comm,
+        stream: Stream,
+    ) -> c_int;
+    pub safe fn cclGather(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: c_int,
+        root: c_int,
+        comm: Comm,
+        stream: Stream,
+    ) -> c_int;
+    pub safe fn cclScatter(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: c_int,
+        root: c_int,
         comm: Comm,
         stream: Stream,
     ) -> c_int;
@@ -243,6 +322,18 @@ pub fn init_all<const N: usize>() -> [Comm; N] {
     comms
 }
 
+/// Two ranks that wait for each other for a few seconds only: where a call should be refused at once, and is not.
+pub fn impatient() -> [Comm; 2] {
+    let (id, mut comms) = (id(), [0; 2]);
+    let config = Config { timeout_ms: 5000, ..CONFIG };
+    ok(cclGroupStart());
+    for (rank, comm) in (0..).zip(&mut comms) {
+        ok(cclCommInitRankConfig(comm, 2, id, rank, &config));
+    }
+    ok(cclGroupEnd());
+    comms
+}
+
 pub fn destroy_all(comms: &[Comm]) {
     comms.iter().for_each(|comm| ok(cclCommDestroy(*comm)));
 }
@@ -259,6 +350,27 @@ pub fn async_error(comm: Comm) -> c_int {
     error
 }
 
+/// What `cclCommDump` says.
+pub fn dump(comm: Comm) -> String {
+    let mut size = 0;
+    ok(cclCommDump(comm, null_mut(), &mut size));
+    let mut text = vec![0u8; size + 1000];
+    size = text.len();
+    ok(cclCommDump(comm, text.as_mut_ptr().cast(), &mut size));
+    assert_eq!(text[size - 1], 0);
+    String::from_utf8(text[..size - 1].to_vec()).unwrap()
+}
+
+/// Waits until something is so: what other threads or ranks will do by themselves.
+#[track_caller]
+pub fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// In place, of single floats.
 pub fn all_reduce(buffer: &mut [f32], comm: Comm, stream: Stream) -> c_int {
     let at = buffer.as_mut_ptr().cast();
@@ -273,4 +385,69 @@ pub fn on_threads(comms: &[Comm], work: impl Fn(usize, Comm) + Sync) {
             scope.spawn(move || work(rank, comm));
         }
     });
+}
+
+/// A function that takes a communicator, with everything else as it should be for a rank of two.
+pub type OnComm = (&'static str, fn(Comm, Stream) -> c_int);
+
+/// All of them.
+pub const ON_COMM: [OnComm; 35] = [
+    ("cclAllReduce", |c, s| with_room(|a, b| cclAllReduce(a, b, 4, FLOAT32, SUM, c, s))),
+    ("cclReduce", |c, s| with_room(|a, b| cclReduce(a, b, 4, FLOAT32, SUM, 0, c, s))),
+    ("cclBroadcast", |c, s| with_room(|a, b| cclBroadcast(a, b, 4, FLOAT32, 0, c, s))),
+    ("cclAllGather", |c, s| with_room(|a, b| cclAllGather(a, b, 4, FLOAT32, c, s))),
+    ("cclReduceScatter", |c, s| with_room(|a, b| cclReduceScatter(a, b, 4, FLOAT32, SUM, c, s))),
+    ("cclAlltoAll", |c, s| with_room(|a, b| cclAlltoAll(a, b, 4, FLOAT32, c, s))),
+    ("cclGather", |c, s| with_room(|a, b| cclGather(a, b, 4, FLOAT32, 0, c, s))),
+    ("cclScatter", |c, s| with_room(|a, b| cclScatter(a, b, 4, FLOAT32, 0, c, s))),
+    ("cclBarrier", |c, s| cclBarrier(c, s)),
+    ("cclAllGatherV", |c, s| with_room(|a, b| cclAllGatherV(a, 4, b, FOURS.as_ptr(), null(), FLOAT32, c, s))),
+    ("cclReduceScatterV", |c, s| {
+        with_room(|a, b| cclReduceScatterV(a, b, FOURS.as_ptr(), FLOAT32, SUM, c, s))
+    }),
+    ("cclAlltoAllv", |c, s| {
+        with_room(|a, b| cclAlltoAllv(a, FOURS.as_ptr(), null(), b, FOURS.as_ptr(), null(), FLOAT32, c, s))
+    }),
+    ("cclGatherV", |c, s| with_room(|a, b| cclGatherV(a, 4, b, FOURS.as_ptr(), null(), FLOAT32, 0, c, s))),
+    ("cclScatterV", |c, s| with_room(|a, b| cclScatterV(a, FOURS.as_ptr(), null(), b, 4, FLOAT32, 0, c, s))),
+    ("cclSend", |c, s| with_room(|a, _| cclSend(a, 4, FLOAT32, 1, c, s))),
+    ("cclRecv", |c, s| with_room(|_, b| cclRecv(b, 4, FLOAT32, 1, c, s))),
+    ("cclCommCount", |c, _| cclCommCount(c, &mut 0)),
+    ("cclCommUserRank", |c, _| cclCommUserRank(c, &mut 0)),
+    ("cclCommDevice", |c, _| cclCommDevice(c, &mut 0)),
+    ("cclCommGetAsyncError", |c, _| cclCommGetAsyncError(c, &mut 0)),
+    ("cclCommGetProperties", |c, _| cclCommGetProperties(c, &mut PROPERTIES.clone())),
+    ("cclCommDescribe", |c, _| text_code(cclCommDescribe(c))),
+    ("cclCommRegister", |c, _| with_room(|_, b| cclCommRegister(c, b, 16, &mut 0))),
+    ("cclCommDeregister", |c, _| cclCommDeregister(c, 1)),
+    ("cclRedOpCreatePreMulSum", |c, _| {
+        cclRedOpCreatePreMulSum(&mut 0, [1f32].as_ptr().cast(), FLOAT32, 1, c)
+    }),
+    ("cclRedOpDestroy", |c, _| cclRedOpDestroy(8, c)),
+    ("cclCommSplit", |c, _| cclCommSplit(c, 0, 0, &mut 0, null())),
+    ("cclCommSetTimeout", |c, _| cclCommSetTimeout(c, 60_000)),
+    ("cclCommDump", |c, _| cclCommDump(c, null_mut(), &mut 0)),
+    ("cclCommAgree", |c, _| cclCommAgree(c, &mut 0)),
+    ("cclCommShrink", |c, _| cclCommShrink(c, null(), 0, &mut 0, null(), 0)),
+    ("cclCommRevoke", |c, _| cclCommRevoke(c, 0)),
+    ("cclCommFinalize", |c, _| cclCommFinalize(c)),
+    ("cclCommDestroy", |c, _| cclCommDestroy(c)),
+    ("cclCommAbort", |c, _| cclCommAbort(c)),
+];
+
+const FOURS: [usize; 2] = [4; 2];
+
+/// Two buffers that stay, for calls that are over when they return or never begin.
+fn with_room(call: impl FnOnce(*const c_void, *mut c_void) -> c_int) -> c_int {
+    let (from, mut into) = ([0f32; 8], [0f32; 8]);
+    call(from.as_ptr().cast(), into.as_mut_ptr().cast())
+}
+
+/// What a function that returns a text has to say by NULL.
+fn text_code(text: *const c_char) -> c_int {
+    match (text.is_null(), last_error(0).contains("invalid argument")) {
+        (false, _) => SUCCESS,
+        (true, true) => INVALID_ARGUMENT,
+        (true, false) => INVALID_USAGE,
+    }
 }

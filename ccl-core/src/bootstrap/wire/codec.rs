@@ -127,7 +127,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn ranks(&mut self) -> Result<Vec<Rank>, Garbled> {
-        self.list(Self::u32)
+        let ranks = self.list(Self::u32)?;
+        if ranks.len() > MAX_RANKS { Err(Garbled("too many ranks")) } else { Ok(ranks) }
     }
 
     pub(super) fn member(&mut self) -> Result<Member, Garbled> {

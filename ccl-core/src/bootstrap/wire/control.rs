@@ -1,7 +1,7 @@
 //! The messages of control nodes as bytes.
 
 use super::codec::{Reader, Writer};
-use super::{Garbled, MAX_PAYLOAD};
+use super::{Garbled, MAX_BLOB};
 use crate::control::{Agreement, End, EndKind, Entry, Fact, Loss, Message, Vote};
 
 /// Longest state of a rank, and longest reason of an inquest.
@@ -98,8 +98,8 @@ pub(super) fn read(from: &mut Reader<'_>) -> Result<Message, Garbled> {
             },
             text: from.long_text(MAX_STATE)?,
         })),
-        5 => Message::GatherUp { round: from.u64()?, entries: entries(from)? },
-        6 => Message::GatherDown { round: from.u64()?, entries: entries(from)? },
+        5 => Message::GatherUp { round: from.u64()?, entries: entries(from, MAX_BLOB)? },
+        6 => Message::GatherDown { round: from.u64()?, entries: entries(from, MAX_BLOB)? },
         7 => Message::GatherFailed { round: from.u64()?, absent: from.ranks()? },
         8 => Message::Vote {
             number: from.u64()?,
@@ -118,7 +118,7 @@ pub(super) fn read(from: &mut Reader<'_>) -> Result<Message, Garbled> {
         9 => Message::Decision { number: from.u64()?, head: from.u32()?, agreement: agreement(from)? },
         10 => Message::Inquire { by: from.u32()?, reason: state(from)? },
         11 => Message::Question { inquest: from.u64()? },
-        12 => Message::Answers { inquest: from.u64()?, entries: entries(from)? },
+        12 => Message::Answers { inquest: from.u64()?, entries: entries(from, MAX_STATE)? },
         _ => return Err(Garbled("kind of a control message")),
     })
 }
@@ -131,8 +131,8 @@ fn write_entries(entries: &[Entry], out: &mut Writer) {
     }
 }
 
-fn entries(from: &mut Reader<'_>) -> Result<Vec<Entry>, Garbled> {
-    from.list(|from| Ok((from.u32()?, from.bytes(MAX_PAYLOAD)?.to_vec())))
+fn entries(from: &mut Reader<'_>, most: usize) -> Result<Vec<Entry>, Garbled> {
+    from.list(|from| Ok((from.u32()?, from.bytes(most)?.to_vec())))
 }
 
 fn write_agreement(agreement: &Agreement, out: &mut Writer) {
