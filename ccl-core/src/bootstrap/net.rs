@@ -34,6 +34,8 @@ pub(super) struct Connection {
     pub(super) since: Instant,
     /// Why nothing more can come or go.
     pub(super) closed: Option<String>,
+    /// Whether the other end has said what cannot be: nothing that follows is of use, nor a better reason.
+    broken: bool,
     /// Whether the other end turned this one away for good.
     pub(super) refused: bool,
     /// Whether nobody listens where it was to go.
@@ -114,7 +116,9 @@ impl Connection {
     /// Goes on with the handshake, without taking a message.
     pub(super) fn shake(&mut self) {
         self.read();
-        if let Err(broken) = self.session.shake_hands() {
+        if !self.broken
+            && let Err(broken) = self.session.shake_hands()
+        {
             self.fail(&broken);
         }
         self.write();
@@ -122,11 +126,15 @@ impl Connection {
 
     fn fail(&mut self, broken: &Broken) {
         self.write();
+        self.broken = true;
         self.refused = matches!(broken, Broken::Version(_) | Broken::OtherJob);
         self.closed = Some(broken.to_string());
     }
 
     fn parse(&mut self) -> Option<Message> {
+        if self.broken {
+            return None;
+        }
         match self.session.hear() {
             Ok(message) => message,
             Err(broken) => {
