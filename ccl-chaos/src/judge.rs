@@ -288,6 +288,8 @@ impl Bench<'_> {
             }
             Deed::Revoke => &[Case::Revoked],
             Deed::Stay if self.trial.kind == Kind::Missing => &[Case::Timeout],
+            // A split is agreed on in the control plane, and is no call of the flight record.
+            Deed::Stay if matches!(failure.stage, Stage::Split(_)) => &[Case::Absent, Case::Timeout],
             Deed::Stay => &[Case::Absent],
             Deed::Bend(_) | Deed::Swap => &[Case::Disagreement],
             Deed::Sleep | Deed::None => &[],

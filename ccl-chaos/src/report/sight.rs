@@ -1,17 +1,13 @@
 //! What the ranks see of each fault: the table of `docs/failures.md`, from the errors of real trials.
 
 use super::most_first;
-use crate::RunOptions;
 use crate::event::{Case, Failure};
 use crate::fault::{Kind, Outcome};
 use crate::runner::Record;
 use crate::trial::Trial;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
-const BEGIN: &str = "<!-- written by cargo xtask chaos --write-table -->";
-const END: &str = "<!-- end of the table -->";
 /// Characters of an error's text.
 const LONGEST: usize = 110;
 /// Different texts of a cell.
@@ -42,7 +38,7 @@ impl Sights {
         }
     }
 
-    fn markdown(&self) -> String {
+    pub(super) fn markdown(&self) -> String {
         let mut text = String::from("| fault | what the other ranks see | what the rank itself sees |\n");
         text.push_str("| --- | --- | --- |\n");
         for (kind, seen) in &self.0 {
@@ -88,19 +84,4 @@ fn words(failure: &Failure, trial: &Trial) -> String {
         _ => "",
     };
     format!("{case}`{}`", text.replace('|', "\\|").replace('`', "'"))
-}
-
-/// Puts the table between its marks.
-pub(super) fn write(path: &Path, sights: &Sights, options: &RunOptions) -> Result<(), String> {
-    let problem = |e: std::io::Error| format!("{}: {e}", path.display());
-    let text = std::fs::read_to_string(path).map_err(problem)?;
-    let (before, after) = text
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)))
-        .ok_or_else(|| format!("{}: no line '{BEGIN}' with '{END}' after it", path.display()))?;
-    let table = sights.markdown();
-    let new = format!("{before}{BEGIN}\n\n{table}\n{END}{after}");
-    std::fs::write(path, new).map_err(problem)?;
-    println!("{}: the table of seed {} written", path.display(), options.seed);
-    Ok(())
 }
