@@ -62,18 +62,7 @@ impl Sights {
 
 /// An error's first words, with letters for what differs from trial to trial.
 fn words(failure: &Failure, trial: &Trial) -> String {
-    let mut text = String::new();
-    let mut rest = failure.text.as_str();
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let (before, from) = rest.split_at(at);
-        let end = from.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(from.len());
-        let number = from[..end].trim_end_matches('.');
-        text.push_str(before);
-        let culprit = number.parse().is_ok_and(|rank| trial.is_culprit(rank));
-        text.push_str(if culprit && before.ends_with("rank ") { "R" } else { "N" });
-        rest = &from[number.len()..];
-    }
-    text.push_str(rest);
+    let mut text = without_numbers(&without_calls(&failure.text), trial);
     if text.chars().count() > LONGEST {
         text = text.chars().take(LONGEST).collect();
         text.truncate(text.rfind(' ').unwrap_or(text.len()));
@@ -84,4 +73,53 @@ fn words(failure: &Failure, trial: &Trial) -> String {
         _ => "",
     };
     format!("{case}`{}`", text.replace('|', "\\|").replace('`', "'"))
+}
+
+/// `all_reduce #91 (4096 x float, sum, ring)` becomes `CALL`.
+fn without_calls(text: &str) -> String {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(" #") {
+        let (before, from) = rest.split_at(at);
+        let digits = from[2..].find(|c: char| !c.is_ascii_digit()).map_or(from.len(), |end| end + 2);
+        let after = &from[digits..];
+        let end = if after.starts_with(" (") { after.find(')').map_or(0, |end| end + 1) } else { 0 };
+        result.push_str(&before[..before.rfind(' ').map_or(0, |space| space + 1)]);
+        result.push_str("CALL");
+        rest = &after[end..];
+    }
+    result + rest
+}
+
+/// Culprits become `R`, lists with other ranks in them `N`, and so do other numbers.
+fn without_numbers(text: &str, trial: &Trial) -> String {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '-' | ' ');
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        result.push_str(before);
+        let end = from.find(|c| !is_part(c)).unwrap_or(from.len());
+        let number = from[..end].trim_end_matches([' ', ',', '.', '-']);
+        let is_culprit = number.parse().is_ok_and(|rank| trial.is_culprit(rank));
+        result.push(if is_culprit && before.ends_with("rank ") { 'R' } else { 'N' });
+        rest = &from[number.len()..];
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_trial_to_trial_is_left_out() {
+        let trial = Trial { culprits: vec![2], ..Trial::draw(1, 1, Some(Kind::Absent)) };
+        let text = "rank 2 never entered all_reduce #91 (4096 x float, sum, ring): its last was gather #90, finished \
+                    31.5 s ago; ranks 0-1, 3 wait in it; rank 1 too";
+        assert_eq!(
+            without_numbers(&without_calls(text), &trial),
+            "rank R never entered CALL: its last was CALL, finished N s ago; ranks N wait in it; rank N too"
+        );
+    }
 }
