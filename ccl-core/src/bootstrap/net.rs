@@ -73,7 +73,16 @@ impl Connection {
         stream.set_nonblocking(true).map_err(set_up)?;
         stream.set_nodelay(true).map_err(set_up)?;
         watch_peer(&stream).map_err(|e| set_up(e.into()))?;
-        Ok(Connection { stream, session, connecting, since: Instant::now(), closed, refused: false, nobody })
+        Ok(Connection {
+            stream,
+            session,
+            connecting,
+            since: Instant::now(),
+            closed,
+            broken: false,
+            refused: false,
+            nobody,
+        })
     }
 
     /// Whether both ends have proved that they belong together.
