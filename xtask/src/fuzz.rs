@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Inputs for each target: some seconds of each.
-pub(crate) const RUNS: u64 = 20_000;
+pub(crate) const RUNS: u64 = 5_000;
 
 /// With the compiler in use: the sanitizer's flag is unstable, which the bootstrap variable allows.
 pub(crate) fn check(runs: u64) -> Outcome {
