@@ -297,11 +297,13 @@ fn lies_at_the_root_end_the_job_with_their_name() {
     });
 }
 
+type Lie = fn(&mut Impostor);
+
 #[test]
 fn frames_that_no_rank_sends_are_named_with_their_sender() {
     let _one = alone();
     leaving_nothing(|| {
-        let lies: [(&str, fn(&mut Impostor)); 6] = [
+        let lies: [(&str, Lie); 6] = [
             ("longer than allowed", |liar| liar.say_as_long(u32::MAX, 6, &[0; 4])),
             ("kind", |liar| liar.say(99, &[])),
             ("shorter than it says", |liar| liar.say(3, &u32::MAX.to_le_bytes())),
