@@ -183,7 +183,6 @@ pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
         waits: vec![wait()],
         progress: Some(Progress { done: 2, total: 7 }),
         broken: Some("aborted".into()),
-        ..RankState::default()
     };
     vec![("idle".into(), RankState::default().to_bytes()), ("busy".into(), busy.to_bytes())]
 }
