@@ -57,6 +57,9 @@ pub(crate) struct Judgement {
     pub(crate) complaints: Vec<Complaint>,
     /// From the fault to the error, for each rank that got one for it.
     pub(crate) delays: Vec<Duration>,
+    /// The longest shrink and the longest destruction, in milliseconds.
+    pub(crate) shrink_ms: u64,
+    pub(crate) destroy_ms: u64,
 }
 
 /// Judges a trial.
@@ -150,9 +153,15 @@ impl Bench<'_> {
         }
         for event in &record.events {
             match event {
+                Event::Shrunk { took_ms, .. } => {
+                    self.judgement.shrink_ms = self.judgement.shrink_ms.max(*took_ms);
+                }
                 Event::Left { what } => self.complain(Class::Leak, rank, what.clone()),
-                Event::Destroyed { took_ms } if u128::from(*took_ms) > DESTROY.as_millis() => {
-                    self.complain(Class::Late, rank, format!("destroying took {took_ms} ms"));
+                Event::Destroyed { took_ms } => {
+                    self.judgement.destroy_ms = self.judgement.destroy_ms.max(*took_ms);
+                    if u128::from(*took_ms) > DESTROY.as_millis() {
+                        self.complain(Class::Late, rank, format!("destroying took {took_ms} ms"));
+                    }
                 }
                 _ => {}
             }
@@ -213,7 +222,9 @@ impl Bench<'_> {
 
     fn failure(&mut self, rank: Rank, failure: &Failure) {
         let say = |what: &str| format!("{what} ({:?}, {:?}): {}", failure.stage, failure.case, failure.text);
-        if !self.cases(rank, failure).contains(&failure.case) {
+        // A split's ranks have numbers of their own, by which this error names one.
+        let in_split = failure.case == Case::Bootstrap && matches!(failure.stage, Stage::Split(_));
+        if !in_split && !self.cases(rank, failure).contains(&failure.case) {
             self.complain(Class::WrongError, rank, say("not the error for this"));
             return;
         }
@@ -228,7 +239,7 @@ impl Bench<'_> {
             self.complain(Class::FalseAccusation, rank, say(&format!("rank {other} has done nothing")));
             return;
         }
-        let named = |who: &Rank| failure.accused.contains(who) || mentions(&failure.text, *who);
+        let named = |who: &Rank| in_split || failure.accused.contains(who) || mentions(&failure.text, *who);
         let Some(since) = guilty.iter().filter(|(who, _)| named(who)).map(|(_, at)| *at).min() else {
             self.complain(Class::Words, rank, say("it names no culprit"));
             return;
@@ -279,7 +290,9 @@ impl Bench<'_> {
             Deed::Panic => &[Case::PeerLost, Case::Broke, Case::Aborted],
             Deed::Leave => &[Case::PeerLost, Case::Absent],
             Deed::Abort if is_culprit => &[Case::OwnAbort],
-            Deed::Abort if failure.stage == Stage::Join => &[Case::Aborted, Case::PeerLost, Case::Timeout],
+            Deed::Abort if failure.stage == Stage::Join => {
+                &[Case::Aborted, Case::PeerLost, Case::Timeout, Case::Bootstrap]
+            }
             Deed::Abort => &[Case::Aborted],
             Deed::Revoke if is_culprit => &[Case::Broken],
             // It may end its process before the word is out.
@@ -288,6 +301,8 @@ impl Bench<'_> {
             }
             Deed::Revoke => &[Case::Revoked],
             Deed::Stay if self.trial.kind == Kind::Missing => &[Case::Timeout],
+            // A split is agreed on in the control plane, and is no call of the flight record.
+            Deed::Stay if matches!(failure.stage, Stage::Split(_)) => &[Case::Absent, Case::Timeout],
             Deed::Stay => &[Case::Absent],
             Deed::Bend(_) | Deed::Swap => &[Case::Disagreement],
             Deed::Sleep | Deed::None => &[],

@@ -80,9 +80,9 @@ pub(crate) struct RunOptions {
     /// Write the outcome as JSON into this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Write the table of what every rank sees into this file, between its marks
-    #[arg(long, num_args = 0..=1, default_missing_value = "docs/failures.md")]
-    write_table: Option<PathBuf>,
+    /// Write the tables of failures.md and chaos.md in this folder, between their marks
+    #[arg(long, num_args = 0..=1, default_missing_value = "docs")]
+    write_tables: Option<PathBuf>,
 }
 
 fn kind(name: &str) -> Result<Kind, String> {

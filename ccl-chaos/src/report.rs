@@ -1,5 +1,6 @@
 //! A run of many trials: progress, what went wrong and how to see it again, and the tables.
 
+mod pages;
 mod sight;
 mod table;
 
@@ -58,12 +59,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<bool, String> {
     results.into_iter().collect::<Result<(), String>>()?;
 
     let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    tally.print(options, start.elapsed());
+    println!("\n{}\n{}", tally.table, tally.summary(options, start.elapsed()));
     if let Some(path) = &options.json {
         tally.write_json(path, options, start.elapsed())?;
     }
-    if let Some(path) = &options.write_table {
-        sight::write(path, &tally.sights, options)?;
+    if let Some(folder) = &options.write_tables {
+        pages::write(&folder.join("failures.md"), &tally.sights.markdown())?;
+        let summary = tally.summary(options, start.elapsed());
+        pages::write(&folder.join("chaos.md"), &format!("{}\n{summary}", tally.table))?;
     }
     Ok(tally.failed.is_empty() && tally.trials > 0)
 }
@@ -99,26 +102,20 @@ impl Tally {
         }
     }
 
-    fn print(&self, options: &RunOptions, took: Duration) {
-        println!("\n{}", self.table);
-        let count = |class| self.of_class(class);
-        println!(
-            "seed {}: {} trials in {:.0} s: {} hangs, {} wrong results, {} leaks, {} false accusations, {} other \
-             complaints; {} trials went wrong",
+    fn summary(&self, options: &RunOptions, took: Duration) -> String {
+        let [hangs, wrong, leaks, accusations] =
+            [Class::Hang, Class::Wrong, Class::Leak, Class::FalseAccusation]
+                .map(|class| self.of_class(class));
+        let all: usize = self.failed.iter().map(|(_, complaints)| complaints.len()).sum();
+        format!(
+            "seed {}: {} trials in {:.0} s: {hangs} hangs, {wrong} wrong results, {leaks} leaks, {accusations} false \
+             accusations, {} other complaints; {} trials went wrong",
             options.seed,
             self.trials,
             took.as_secs_f64(),
-            count(Class::Hang),
-            count(Class::Wrong),
-            count(Class::Leak),
-            count(Class::FalseAccusation),
-            self.failed.iter().map(|(_, complaints)| complaints.len()).sum::<usize>()
-                - count(Class::Hang)
-                - count(Class::Wrong)
-                - count(Class::Leak)
-                - count(Class::FalseAccusation),
+            all - hangs - wrong - leaks - accusations,
             self.failed.len()
-        );
+        )
     }
 
     fn of_class(&self, class: Class) -> usize {

@@ -185,7 +185,16 @@ fn one_dies_while_the_others_shrink() {
 #[test]
 fn a_death_between_calls_is_known_without_a_call() {
     let said = job("a_death_between_calls_is_known_without_a_call", 3, |mut comm| {
-        comm.barrier().expect("all are there");
+        // So long that its neighbours know where it writes down what it does.
+        let start = Instant::now();
+        loop {
+            let mut goes_on = [u8::from(start.elapsed() < Duration::from_secs(3))];
+            comm.broadcast(&mut goes_on, 0).expect("all are there");
+            if goes_on == [0] {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if comm.rank() == 1 {
             die();
         }
@@ -201,7 +210,10 @@ fn a_death_between_calls_is_known_without_a_call() {
         assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 1, .. }), "{error}");
         assert_eq!(comm.lost(), [1]);
         let text = comm.barrier().expect_err("rank 1 is dead").to_string();
-        assert!(text.contains("rank 1 (process ") && text.contains("its last call was"), "{text}");
+        assert!(
+            text.contains("rank 1 (process ") && text.contains("its last call was broadcast #"),
+            "{text}"
+        );
         println!("says: told");
     });
     let Some(said) = said else { return };

@@ -1,17 +1,13 @@
 //! What the ranks see of each fault: the table of `docs/failures.md`, from the errors of real trials.
 
 use super::most_first;
-use crate::RunOptions;
 use crate::event::{Case, Failure};
 use crate::fault::{Kind, Outcome};
 use crate::runner::Record;
 use crate::trial::Trial;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
-const BEGIN: &str = "<!-- written by cargo xtask chaos --write-table -->";
-const END: &str = "<!-- end of the table -->";
 /// Characters of an error's text.
 const LONGEST: usize = 110;
 /// Different texts of a cell.
@@ -42,7 +38,7 @@ impl Sights {
         }
     }
 
-    fn markdown(&self) -> String {
+    pub(super) fn markdown(&self) -> String {
         let mut text = String::from("| fault | what the other ranks see | what the rank itself sees |\n");
         text.push_str("| --- | --- | --- |\n");
         for (kind, seen) in &self.0 {
@@ -66,18 +62,7 @@ impl Sights {
 
 /// An error's first words, with letters for what differs from trial to trial.
 fn words(failure: &Failure, trial: &Trial) -> String {
-    let mut text = String::new();
-    let mut rest = failure.text.as_str();
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let (before, from) = rest.split_at(at);
-        let end = from.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(from.len());
-        let number = from[..end].trim_end_matches('.');
-        text.push_str(before);
-        let culprit = number.parse().is_ok_and(|rank| trial.is_culprit(rank));
-        text.push_str(if culprit && before.ends_with("rank ") { "R" } else { "N" });
-        rest = &from[number.len()..];
-    }
-    text.push_str(rest);
+    let mut text = without_numbers(&without_calls(&failure.text), trial);
     if text.chars().count() > LONGEST {
         text = text.chars().take(LONGEST).collect();
         text.truncate(text.rfind(' ').unwrap_or(text.len()));
@@ -90,17 +75,51 @@ fn words(failure: &Failure, trial: &Trial) -> String {
     format!("{case}`{}`", text.replace('|', "\\|").replace('`', "'"))
 }
 
-/// Puts the table between its marks.
-pub(super) fn write(path: &Path, sights: &Sights, options: &RunOptions) -> Result<(), String> {
-    let problem = |e: std::io::Error| format!("{}: {e}", path.display());
-    let text = std::fs::read_to_string(path).map_err(problem)?;
-    let (before, after) = text
-        .split_once(BEGIN)
-        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)))
-        .ok_or_else(|| format!("{}: no line '{BEGIN}' with '{END}' after it", path.display()))?;
-    let table = sights.markdown();
-    let new = format!("{before}{BEGIN}\n\n{table}\n{END}{after}");
-    std::fs::write(path, new).map_err(problem)?;
-    println!("{}: the table of seed {} written", path.display(), options.seed);
-    Ok(())
+/// `all_reduce #91 (4096 x float, sum, ring)` becomes `CALL`.
+fn without_calls(text: &str) -> String {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(" #") {
+        let (before, from) = rest.split_at(at);
+        let digits = from[2..].find(|c: char| !c.is_ascii_digit()).map_or(from.len(), |end| end + 2);
+        let after = &from[digits..];
+        let end = if after.starts_with(" (") { after.find(')').map_or(0, |end| end + 1) } else { 0 };
+        result.push_str(&before[..before.rfind(' ').map_or(0, |space| space + 1)]);
+        result.push_str("CALL");
+        rest = &after[end..];
+    }
+    result + rest
+}
+
+/// Culprits become `R`, lists with other ranks in them `N`, and so do other numbers.
+fn without_numbers(text: &str, trial: &Trial) -> String {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '-' | ' ');
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        result.push_str(before);
+        let end = from.find(|c| !is_part(c)).unwrap_or(from.len());
+        let number = from[..end].trim_end_matches([' ', ',', '.', '-']);
+        let is_culprit = number.parse().is_ok_and(|rank| trial.is_culprit(rank));
+        result.push(if is_culprit && before.ends_with("rank ") { 'R' } else { 'N' });
+        rest = &from[number.len()..];
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_trial_to_trial_is_left_out() {
+        let trial = Trial { culprits: vec![2], ..Trial::draw(1, 1, Some(Kind::Absent)) };
+        let text = "rank 2 never entered all_reduce #91 (4096 x float, sum, ring): its last was gather #90, finished \
+                    31.5 s ago; ranks 0-1, 3 wait in it; rank 1 too";
+        assert_eq!(
+            without_numbers(&without_calls(text), &trial),
+            "rank R never entered CALL: its last was CALL, finished N s ago; ranks N wait in it; rank N too"
+        );
+    }
 }

@@ -20,6 +20,8 @@ struct Row {
     hangs: u64,
     wrong: u64,
     leaks: u64,
+    shrink_ms: u64,
+    destroy_ms: u64,
 }
 
 impl Table {
@@ -31,6 +33,8 @@ impl Table {
         row.hangs += has(Class::Hang);
         row.wrong += has(Class::Wrong);
         row.leaks += has(Class::Leak);
+        row.shrink_ms = row.shrink_ms.max(judgement.shrink_ms);
+        row.destroy_ms = row.destroy_ms.max(judgement.destroy_ms);
         row.delays.extend_from_slice(&judgement.delays);
     }
 
@@ -45,6 +49,8 @@ impl Table {
                 "ms_p50": ms(0.5),
                 "ms_p99": ms(0.99),
                 "ms_max": ms(1.0),
+                "shrink_ms_max": row.shrink_ms,
+                "destroy_ms_max": row.destroy_ms,
             })
         });
         rows.collect()
@@ -66,14 +72,14 @@ impl fmt::Display for Table {
             f,
             "| fault | trials | right | hangs | wrong | leaks | errors | p50 ms | p99 ms | max ms |"
         )?;
-        writeln!(f, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        writeln!(f, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
         for (kind, row) in &self.rows {
             let ms = |part| {
                 row.quantile(part).map_or_else(String::new, |d| format!("{:.1}", d.as_secs_f64() * 1e3))
             };
             writeln!(
                 f,
-                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 kind.name(),
                 row.trials,
                 row.good,
@@ -83,7 +89,9 @@ impl fmt::Display for Table {
                 row.delays.len(),
                 ms(0.5),
                 ms(0.99),
-                ms(1.0)
+                ms(1.0),
+                row.shrink_ms,
+                row.destroy_ms
             )?;
         }
         Ok(())
