@@ -124,7 +124,9 @@ impl Swapper<'_> {
             }
             let mut until = self.deadline;
             for side in &sides {
-                if let Side::Dialling(dialer) = side {
+                if let Side::Dialling(dialer) = side
+                    && !dialer.is_up()
+                {
                     until = until.min(dialer.wake());
                 }
             }
