@@ -11,8 +11,8 @@ use ccl::Rank;
 use serde::Serialize;
 use std::time::Duration;
 
-/// From a death, an abort or the like to the error on every other rank of the host.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// From a death, an abort or the like to the error on every other rank of the host, as is promised.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 /// From a deadline to the verdict.
 const INQUEST: Duration = Duration::from_millis(2500);
 /// Leaving has a deadline of one second.
@@ -62,9 +62,9 @@ pub(crate) struct Judgement {
     pub(crate) destroy_ms: u64,
 }
 
-/// Judges a trial.
-pub(crate) fn judge(trial: &Trial, record: &Record) -> Judgement {
-    let mut bench = Bench { trial, record, judgement: Judgement::default() };
+/// Judges a trial; `at_once` is how long it may take from a death to the errors.
+pub(crate) fn judge(trial: &Trial, record: &Record, at_once: Duration) -> Judgement {
+    let mut bench = Bench { trial, record, at_once, judgement: Judgement::default() };
     for rank in 0..trial.ranks {
         bench.process(rank);
         bench.results(rank);
@@ -81,6 +81,7 @@ pub(crate) fn judge(trial: &Trial, record: &Record) -> Judgement {
 struct Bench<'a> {
     trial: &'a Trial,
     record: &'a Record,
+    at_once: Duration,
     judgement: Judgement,
 }
 
@@ -312,11 +313,11 @@ impl Bench<'_> {
     fn limit(&self, failure: &Failure) -> Duration {
         match (self.trial.kind.deed(), failure.case) {
             (_, Case::Timeout) => self.trial.init + INQUEST,
-            (Deed::Stop(_), _) => self.trial.freeze + AT_ONCE,
+            (Deed::Stop(_), _) => self.trial.freeze + self.at_once,
             (Deed::Stay | Deed::Bend(_) | Deed::Swap, Case::Absent | Case::Disagreement) => {
                 self.trial.timeout + INQUEST
             }
-            _ => AT_ONCE,
+            _ => self.at_once,
         }
     }
 

@@ -210,7 +210,10 @@ fn a_death_between_calls_is_known_without_a_call() {
         assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 1, .. }), "{error}");
         assert_eq!(comm.lost(), [1]);
         let text = comm.barrier().expect_err("rank 1 is dead").to_string();
-        assert!(text.contains("rank 1 (process ") && text.contains("its last call was broadcast #"), "{text}");
+        assert!(
+            text.contains("rank 1 (process ") && text.contains("its last call was broadcast #"),
+            "{text}"
+        );
         println!("says: told");
     });
     let Some(said) = said else { return };
