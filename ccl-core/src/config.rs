@@ -138,7 +138,8 @@ impl Found {
         }
         match VARIABLES.iter().find(|v| v.name == name) {
             Some(variable) => Found::Variable(variable),
-            None => Found::Unknown(nearest(&name.to_ascii_uppercase())),
+            // What is longer than any name says no more than its beginning.
+            None => Found::Unknown(nearest(&name[..name.floor_char_boundary(64)].to_ascii_uppercase())),
         }
     }
 }

@@ -247,6 +247,11 @@ impl Communicator {
         self.core.state()
     }
 
+    /// What this rank does and has done, as JSON: what `rdmaccl flight` reads.
+    pub fn dump(&self) -> String {
+        self.core.dump()
+    }
+
     /// Why no more calls are taken, if so: the first error in the middle of a call.
     pub fn broken(&self) -> Option<&str> {
         self.core.broken()

@@ -10,8 +10,8 @@ use crate::sys::page::{Foreign, Shared, current};
 use crate::{Error, Rank, Result};
 use ccl_core::clock::monotonic_ns;
 pub use ccl_core::flight::{
-    Blame, CallState, Identity, Progress, RankState, Reason, Recorded, Recorder, Status, Verdict, View,
-    WaitFor, WaitState, judge, judge_at,
+    Blame, CallState, Dump, Identity, Progress, RankState, Reason, Recorded, Recorder, Status, Verdict, View,
+    WaitFor, WaitState, judge, judge_at, judge_dumps,
 };
 use ccl_core::flight::{
     Line, Memory, PAGE_HEAD, format_page, lines_for, list_record, records, unlist_record,

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub(super) closed: Option<String>,
     /// Whether nothing more can go: the other end has closed. What it said before that may still be on its way.
     mute: bool,
+    /// Whether the other end has said what cannot be: nothing that follows is of use, nor a better reason.
+    broken: bool,
     /// Whether the other end turned this one away for good.
     pub(super) refused: bool,
     /// Whether nobody listens where it was to go.
@@ -80,6 +82,7 @@ impl Connection {
             since: Instant::now(),
             closed,
             mute: false,
+            broken: false,
             refused: false,
             nobody,
         })
@@ -125,7 +128,9 @@ impl Connection {
     /// Goes on with the handshake, without taking a message.
     pub(super) fn shake(&mut self) {
         self.read();
-        if let Err(broken) = self.session.shake_hands() {
+        if !self.broken
+            && let Err(broken) = self.session.shake_hands()
+        {
             self.fail(&broken);
         }
         self.write();
@@ -133,11 +138,15 @@ impl Connection {
 
     fn fail(&mut self, broken: &Broken) {
         self.write();
+        self.broken = true;
         self.refused = matches!(broken, Broken::Version(_) | Broken::OtherJob);
         self.closed = Some(broken.to_string());
     }
 
     fn parse(&mut self) -> Option<Message> {
+        if self.broken {
+            return None;
+        }
         match self.session.hear() {
             Ok(message) => message,
             Err(broken) => {

@@ -422,7 +422,7 @@ impl Communicator {
     #[cold]
     fn break_with(&mut self, cause: String) {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
-        self.recorder.broken(&cause, monotonic_ns());
+        self.record_end(&cause);
         self.routes.withdraw();
         if let Some(bootstrap) = &self.bootstrap
             && self.health.is_well()

@@ -8,7 +8,7 @@ use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice};
 use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::About;
+use crate::flight::{About, Reason};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
 use crate::verify::{self, Limits, References};
@@ -202,10 +202,23 @@ impl Communicator {
         Ok(self.plans.add_schedule(key, schedule))
     }
 
+    /// Opens the links of a program. Peers that do not come, or come for other links, are judged as in a call: in their
+    /// eyes it has begun.
     pub(super) fn connect(&mut self, program: &Program) -> Result<()> {
-        let deadline = self.deadline();
+        let (start, deadline) = (Instant::now(), self.deadline());
         let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
-        self.routes.connect(program, &mut bootstrap.exchange(deadline))
+        let connected = self.routes.connect(program, &mut bootstrap.exchange(deadline));
+        connected.map_err(|error| {
+            let by = self.rank;
+            let reason = match error.kind() {
+                ErrorKind::Timeout { .. } => Reason::Timeout { by, waited: start.elapsed() },
+                ErrorKind::Transport { peer: Some(peer), .. } => Reason::Mismatch { by, peer: *peer },
+                _ => return error,
+            };
+            let error = self.inquire(&reason).unwrap_or(error);
+            self.break_with(error.to_string());
+            error
+        })
     }
 
     /// What of a plan may travel by reference; nothing of one that is not proved.

@@ -1,9 +1,11 @@
 //! What the calling thread tells its flight record.
 
 use super::Communicator;
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, wall_ns};
 use crate::engine::WaitOn;
-use crate::flight::{self, About, Entry, RankState, Recorder, WaitFor, WaitState};
+use crate::flight::{self, About, Dump, Entry, RankState, Recorder, WaitFor, WaitState};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,27 @@ impl Communicator {
     /// What this rank does at this moment.
     pub fn state(&self) -> RankState {
         self.recorder.state(monotonic_ns())
+    }
+
+    /// What this rank does and has done, as a file of JSON has it.
+    pub fn dump(&self) -> String {
+        self.make_dump(self.broken.clone()).to_json()
+    }
+
+    fn make_dump(&self, cause: Option<String>) -> Dump {
+        Dump::new(wall_ns(), cause, self.state(), self.recorder.calls())
+    }
+
+    /// The communicator breaks for this reason: the record says so, and goes into a file if somebody wants it.
+    #[cold]
+    pub(super) fn record_end(&self, cause: &str) {
+        self.recorder.broken(cause, monotonic_ns());
+        if let Some(folder) = &self.config.flight_dir
+            && self.broken.is_none()
+            && let Err(error) = leave(folder, &self.make_dump(Some(cause.to_string())))
+        {
+            tracing::warn!(folder, %error, "the flight record could not be written");
+        }
     }
 
     /// Prepares a call, which may wait for the peers: meanwhile the record has it as one that runs.
@@ -46,6 +69,14 @@ impl Communicator {
         let (done, total) = progress.fold((0, 0), |sum, (done, total)| (sum.0 + done, sum.1 + total));
         self.recorder.wait(since_ns, flight::Progress { done, total }, waits);
     }
+}
+
+/// Writes a dump into a folder: whole or not at all.
+fn leave(folder: &str, dump: &Dump) -> io::Result<()> {
+    let path = Path::new(folder).join(dump.file_name());
+    let part = path.with_extension("part");
+    std::fs::write(&part, dump.to_json())?;
+    std::fs::rename(&part, &path)
 }
 
 /// A call begins.

@@ -2,7 +2,7 @@
 //!
 //! | lines | what |
 //! | --- | --- |
-//! | 0 | who: magic, vocabulary, communicator, rank and ranks, process and length of the rings |
+//! | 0 | who: magic, vocabulary, communicator, rank and ranks, process and length of the rings; seen idle after which call, when |
 //! | 1 | the host's name |
 //! | 2-5 | why it takes no more calls |
 //! | 6 | of the waits: version, how many, since when, how far the call is |
@@ -36,6 +36,11 @@ pub const fn lines_for(calls: usize) -> usize {
 
 /// Lengths of rings that a record may have.
 pub const RING_LENGTHS: std::ops::RangeInclusive<usize> = 4..=4096;
+
+/// In the first line: which collective of the ring was over when the record was looked at, and when that was first so. It
+/// stands in for the stamp that a short call does not have. Written by who looks in the rank's own process.
+pub(super) const IDLE_AFTER: usize = 5;
+pub(super) const IDLE_SINCE: usize = 6;
 
 /// The state of a call, in the lowest bits of its entry's first word; above them is which call of the ring it is,
 /// from 1. The word is 0 while the entry is being written.

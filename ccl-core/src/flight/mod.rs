@@ -9,6 +9,7 @@
 //! `docs/flight-record.md` has the design.
 
 mod about;
+mod dump;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -22,6 +23,7 @@ mod verdict;
 mod view;
 
 pub use about::{About, End};
+pub use dump::{Dump, judge_dumps};
 pub use format::{RING_LENGTHS, lines_for};
 pub use memory::{Line, Memory};
 pub use page::{PAGE_HEAD, format_page, list_record, records, unlist_record};

@@ -187,9 +187,17 @@ impl Recorder {
         }
     }
 
-    /// What this rank does at this moment.
+    /// What this rank does at this moment. Whoever asks now and then, as control threads do, lets the record know since when
+    /// about the rank has been out of calls.
     pub fn state(&self, now_ns: u64) -> RankState {
-        self.view().map(|view| view.state(now_ns)).unwrap_or_default()
+        let Some(view) = self.view() else { return RankState::default() };
+        let head = &self.lines()[WHO];
+        let over = view.idle_after().filter(|order| head.get(IDLE_AFTER) != *order);
+        if let Some(order) = over {
+            head.put(IDLE_SINCE, now_ns);
+            head.put(IDLE_AFTER, order);
+        }
+        view.state(now_ns)
     }
 
     /// The calls that are kept, oldest first.

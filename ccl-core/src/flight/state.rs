@@ -72,6 +72,9 @@ pub struct CallState {
     pub started_ns: Option<u64>,
     /// When it ended, where that was looked at.
     pub ended_ns: Option<u64>,
+    /// Whether it ended with an error.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 /// What one lane of a running call waits for.

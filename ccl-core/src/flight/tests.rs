@@ -56,6 +56,23 @@ fn calls_are_seen_running_then_last_with_the_stamps_they_were_given() {
 }
 
 #[test]
+fn who_looks_now_and_then_knows_since_when_a_rank_is_idle() {
+    let record = recorder(4);
+    let first = record.begin(&about(1), 0, None);
+    assert_eq!(record.state(100).last, None);
+    record.end(first, None);
+    let ended = |now| record.state(now).last.expect("one ended").ended_ns;
+    assert_eq!((ended(200), ended(300)), (Some(200), Some(200)));
+    let second = record.begin(&about(1), 1, None);
+    assert_eq!(ended(400), Some(200), "the first one is still the last that ended");
+    record.end(second, None);
+    assert_eq!((ended(500), ended(600)), (Some(500), Some(500)));
+    let third = record.begin(&about(1), 2, Some(650));
+    record.end(third, Some(660));
+    assert_eq!(ended(700), Some(660), "a stamp is better");
+}
+
+#[test]
 fn the_ring_keeps_the_newest_and_an_entry_that_was_taken_stays_as_it_is() {
     let record = recorder(4);
     let old = record.begin(&about(0), 0, None);

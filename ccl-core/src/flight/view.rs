@@ -86,6 +86,12 @@ impl<'a> View<'a> {
         let collectives = entries(self.collectives);
         let newest = collectives.last();
         let last = collectives.iter().rev().find(|entry| entry.recorded.status != Status::Running);
+        let last = last.map(|entry| {
+            let head = &self.lines[WHO];
+            let seen_idle = (head.get(IDLE_AFTER) == entry.order).then(|| head.get(IDLE_SINCE));
+            let call = entry.recorded.call.clone();
+            CallState { ended_ns: call.ended_ns.or(seen_idle), ..call }
+        });
         let running = |entry: &&Numbered| entry.recorded.status == Status::Running;
         let transfers = entries(self.transfers);
         let ended = transfers.iter().rev().filter(|entry| entry.recorded.status != Status::Running);
@@ -107,7 +113,7 @@ impl<'a> View<'a> {
             now_ns,
             calls: newest.map_or(0, |entry| entry.recorded.call.sequence.saturating_add(1)),
             running,
-            last: last.map(|entry| entry.recorded.call.clone()),
+            last,
             transfers: ended,
             waits,
             progress,
@@ -119,6 +125,12 @@ impl<'a> View<'a> {
     pub fn calls(&self) -> Vec<Recorded> {
         let rings = [self.collectives, self.transfers];
         rings.into_iter().flat_map(entries).map(|entry| entry.recorded).collect()
+    }
+
+    /// The collective after which the rank is in none, in the order of the ring.
+    pub(super) fn idle_after(&self) -> Option<u64> {
+        let newest = entries(self.collectives).pop()?;
+        (newest.recorded.status != Status::Running).then_some(newest.order)
     }
 
     fn waits(&self) -> (Vec<WaitState>, Option<Progress>) {
@@ -189,7 +201,12 @@ fn entry(line: &Line) -> Option<Numbered> {
         _ => return None,
     };
     let stamp = |ns: u64| (ns != 0).then_some(ns);
-    let call =
-        CallState { sequence, started_ns: stamp(started), ended_ns: stamp(ended), ..about.describe()? };
+    let call = CallState {
+        sequence,
+        started_ns: stamp(started),
+        ended_ns: stamp(ended),
+        failed: status == Status::Failed,
+        ..about.describe()?
+    };
     Some(Numbered { order: word >> STATE.count_ones(), recorded: Recorded { call, status } })
 }

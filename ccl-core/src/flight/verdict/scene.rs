@@ -52,7 +52,7 @@ impl<'a> Scene<'a> {
     pub(super) fn at(state: &RankState) -> At<'_> {
         let running = state.running.iter().find(|call| call.peer.is_none());
         // A call that failed is one that the rank has not finished.
-        let failed = || state.last.as_ref().filter(|_| state.broken.is_some());
+        let failed = || state.last.as_ref().filter(|last| last.failed);
         running.or_else(failed).map_or(At::Before(state.calls), At::In)
     }
 

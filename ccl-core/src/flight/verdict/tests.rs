@@ -163,7 +163,7 @@ fn one_rank_makes_another_call() {
     for broken in [None, Some("rank 0 is in another call".to_string())] {
         let done = |rank| {
             (rank == 5).then(|| {
-                let last = Some(call("all_gather", 91));
+                let last = Some(CallState { failed: broken.is_some(), ..call("all_gather", 91) });
                 Some(RankState {
                     running: vec![],
                     last,
