@@ -270,8 +270,9 @@ impl Bench<'_> {
         let since = |rank: Rank| {
             let record = self.of(rank);
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
-            // Without its root service nobody can join.
-            let root = (rank == 0 && failure.stage == Stage::Join && record.over > 0).then_some(record.over);
+            // When rank 0 has given up, its root service ends with it, and nobody else can join.
+            let gave_up = record.failures().next().map(|own| own.at);
+            let root = gave_up.filter(|_| rank == 0 && failure.stage == Stage::Join);
             Some((rank, own.or(record.exit()).or(root)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()
