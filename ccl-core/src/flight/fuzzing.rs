@@ -146,7 +146,7 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
         seed("busy", &|recorder| {
             for sequence in 0..6 {
                 let entry = recorder.begin(&about(), sequence, Some(1));
-                recorder.end(entry, Some(2));
+                recorder.end(entry, || 2);
             }
             assert!(recorder.is_stamped(recorder.begin(&about(), 6, Some(3))));
             recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
@@ -183,7 +183,6 @@ pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
         waits: vec![wait()],
         progress: Some(Progress { done: 2, total: 7 }),
         broken: Some("aborted".into()),
-        ..RankState::default()
     };
     vec![("idle".into(), RankState::default().to_bytes()), ("busy".into(), busy.to_bytes())]
 }
