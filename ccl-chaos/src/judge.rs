@@ -225,6 +225,8 @@ impl Bench<'_> {
         let say = |what: &str| format!("{what} ({:?}, {:?}): {}", failure.stage, failure.case, failure.text);
         // A split's ranks have numbers of their own, by which this error names one.
         let in_split = failure.case == Case::Bootstrap && matches!(failure.stage, Stage::Split(_));
+        // Who comes when the others have given up already cannot know because of whom.
+        let too_late = failure.case == Case::Bootstrap && failure.stage == Stage::Join;
         if !in_split && !self.cases(rank, failure).contains(&failure.case) {
             self.complain(Class::WrongError, rank, say("not the error for this"));
             return;
@@ -240,7 +242,9 @@ impl Bench<'_> {
             self.complain(Class::FalseAccusation, rank, say(&format!("rank {other} has done nothing")));
             return;
         }
-        let named = |who: &Rank| in_split || failure.accused.contains(who) || mentions(&failure.text, *who);
+        let named = |who: &Rank| {
+            in_split || too_late || failure.accused.contains(who) || mentions(&failure.text, *who)
+        };
         let Some(since) = guilty.iter().filter(|(who, _)| named(who)).map(|(_, at)| *at).min() else {
             self.complain(Class::Words, rank, say("it names no culprit"));
             return;

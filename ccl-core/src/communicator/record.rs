@@ -44,11 +44,14 @@ impl Communicator {
         }
     }
 
-    /// Prepares a call, which may wait for the peers: meanwhile the record has it as one that runs.
-    pub(super) fn recorded<T>(&mut self, about: &About, prepare: impl FnOnce(&mut Self) -> T) -> T {
-        let entry = self.recorder.begin(about, self.sequence, Some(monotonic_ns()));
+    /// Prepares calls, which may wait for the peers: meanwhile the record has them, with their numbers, as ones that run.
+    pub(super) fn recorded<T>(&mut self, calls: &[(About, u64)], prepare: impl FnOnce(&mut Self) -> T) -> T {
+        let begin =
+            |(about, number): &(About, u64)| self.recorder.begin(about, *number, Some(monotonic_ns()));
+        let entries: Vec<Entry> = calls.iter().map(begin).collect();
         let prepared = prepare(self);
-        self.recorder.withdraw(entry);
+        // The last begun goes first: what is withdrawn must be the last of its ring.
+        entries.into_iter().rev().for_each(|entry| self.recorder.withdraw(entry));
         prepared
     }
 
