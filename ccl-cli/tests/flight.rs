@@ -1,6 +1,6 @@
 //! `rdmaccl top` and `rdmaccl flight` on real ranks: this binary starts itself again as each of them.
 
-// A rank tells its parent on standard error.
+// The child tells the test by its output.
 #![allow(clippy::print_stderr)]
 
 use ccl::{Communicator, ReduceOp, UniqueId};

@@ -81,9 +81,9 @@ impl Health {
 
     /// Ends the communicator for all ranks, for this reason, from any thread: calls end with [`ErrorKind::Ended`], here and
     /// at the peers.
-    pub fn revoke(&self, reason: &str) {
+    pub fn end(&self, kind: EndKind, reason: &str) {
         let by = self.bells.get().map_or(0, |bells| bells.rank);
-        let end = End { by, kind: EndKind::Revoked, text: reason.into() };
+        let end = End { by, kind, text: reason.into() };
         self.raise(end_error(&end));
         self.command(Command::End(end));
     }

@@ -1,6 +1,7 @@
 //! Ending a communicator's calls from outside.
 
 use crate::bootstrap::Health;
+use crate::control::EndKind;
 use crate::error::Error;
 use crate::flight::RankState;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl AbortHandle {
     /// Ends the communicator for all ranks, for this reason: their calls, those that run and later ones, end with
     /// [`ErrorKind::Ended`](crate::ErrorKind::Ended). Agreeing and shrinking work from then on.
     pub fn revoke(&self, reason: &str) {
-        self.health.revoke(reason);
+        self.health.end(EndKind::Revoked, reason);
     }
 
     /// What this rank does at this moment, from its flight record; `None` while it joins.

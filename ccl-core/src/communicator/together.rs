@@ -6,12 +6,14 @@ use super::plans::Prepared;
 use super::transfers::Side;
 use super::{Communicator, record};
 use crate::clock::monotonic_ns;
+use crate::control::EndKind;
 use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Entry};
 use crate::plan::Rank;
 use crate::simd::Buffers;
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// With several communicators none can be slept on without deafness to the others, so sleeps are short.
@@ -106,17 +108,30 @@ struct Ready<'b> {
 }
 
 /// Plans, proves and connects everything. That waits for the peers, and ranks of one job may be members of one
-/// group, so each member has a thread for it if there is anything to do.
+/// group, so each member has a thread for it if there is anything to do. What ends one communicator ends the others, or
+/// they would wait for peers that may not come; an argument that is wrong ends none.
 fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>> {
     let known = members.iter_mut().all(|m| m.operations.iter().all(|op| m.communicator.is_prepared(op)));
     if known || members.len() < 2 {
         return members.into_iter().map(Member::line_up).collect();
     }
-    std::thread::scope(|scope| {
+    let healths: Vec<_> = members.iter().map(|m| Arc::clone(&m.communicator.health)).collect();
+    let first = OnceLock::new();
+    let line_up = |index: usize, member: Member<'c, 'b>| {
+        member.line_up().inspect_err(|error| {
+            if is_an_end(error) && first.set(error.clone()).is_ok() {
+                let cause = format!("a call of the same group failed: {error}");
+                let others = healths.iter().enumerate().filter(|(other, _)| *other != index);
+                others.for_each(|(_, health)| health.end(EndKind::Failed, &cause));
+            }
+        })
+    };
+    let result = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for member in members {
+        for (index, member) in members.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name("rdmaccl-prepare".into());
-            let spawned = thread.spawn_scoped(scope, || member.line_up()).map_err(|e| {
+            let line_up = &line_up;
+            let spawned = thread.spawn_scoped(scope, move || line_up(index, member)).map_err(|e| {
                 Error::system("starting a thread for a group", e, "raise the limit of threads (ulimit -u)")
             });
             threads.push(spawned?);
@@ -127,7 +142,16 @@ fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>>
         });
         // All are joined before the first error is returned.
         joined.collect::<Vec<_>>().into_iter().collect()
-    })
+    });
+    match first.get() {
+        Some(error) => Err(error.clone()),
+        None => result,
+    }
+}
+
+/// Whether nothing can be called any more on the communicator that this error is of.
+fn is_an_end(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::InvalidArgument { .. } | ErrorKind::Unsupported { .. })
 }
 
 /// Steps all runs until they are done; an error comes with the index of its run.
