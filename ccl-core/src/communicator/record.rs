@@ -2,8 +2,7 @@
 
 use super::Communicator;
 use crate::clock::{monotonic_ns, wall_ns};
-use crate::engine::WaitOn;
-use crate::flight::{self, About, Dump, Entry, RankState, Recorder, WaitFor, WaitState};
+use crate::flight::{self, About, Dump, Entry, RankState, Recorder};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,14 +59,7 @@ impl Communicator {
     pub(super) fn record_waits(&self, running: &[usize], waited: Duration) {
         let since_ns = monotonic_ns().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
         let schedules = || running.iter().map(|index| &self.plans.schedules[*index]);
-        let waits = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
-            let (on, peers, channel) = match wait.on {
-                WaitOn::Piece { peer, channel } => (WaitFor::Piece, vec![peer], channel),
-                WaitOn::Credit { peers, channel } => (WaitFor::Credit, peers.to_vec(), channel),
-            };
-            let (lane, mv, tile) = (wait.lane as u32, wait.mv as u32, wait.tile as u64);
-            WaitState { lane, mv, tile, on, peers, channel, since_ns }
-        });
+        let waits = schedules().flat_map(|schedule| schedule.waits());
         let progress = schedules().map(|schedule| schedule.progress());
         let (done, total) = progress.fold((0, 0), |sum, (done, total)| (sum.0 + done, sum.1 + total));
         self.recorder.wait(since_ns, flight::Progress { done, total }, waits);
