@@ -322,7 +322,8 @@ fn ends_reach_all() {
 
 #[test]
 fn the_frozen_are_lost_and_learn_of_it_and_naps_do_no_harm() {
-    for seed in 0..1000 {
+    // In the last one all but one of 62 are stopped, and wake as a communicator of their own.
+    for seed in (0..1000).chain([18_314]) {
         let mut random = Random::new(seed);
         let ranks = draw_ranks(&mut random);
         let freeze = Some(400 * MS);

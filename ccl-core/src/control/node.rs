@@ -174,9 +174,9 @@ impl Node {
             return self.links.act(Action::Close(link));
         }
         if self.overlay.is_gone(peer) {
-            match self.lost.iter().find(|loss| loss.rank == peer) {
-                Some(loss) => self.links.send(link, Message::Fact(Fact::Lost(loss.clone()))),
-                None => self.acknowledge(link, peer),
+            match self.overlay.presence(peer) {
+                Presence::Lost => self.exclude(link, peer),
+                _ => self.acknowledge(link, peer),
             }
             return self.links.act(Action::Close(link));
         }
@@ -187,6 +187,14 @@ impl Node {
             self.next_silence = Some(self.next_silence.map_or(silence, |next| next.min(silence)));
         }
         self.greet(link, peer);
+    }
+
+    /// Lets a rank know that it was declared lost; and who else was, as they may have been stopped together.
+    fn exclude(&mut self, link: LinkId, peer: Rank) {
+        let (own, others): (Vec<&Loss>, Vec<&Loss>) = self.lost.iter().partition(|loss| loss.rank == peer);
+        for loss in others.into_iter().chain(own) {
+            self.links.send(link, Message::Fact(Fact::Lost(loss.clone())));
+        }
     }
 
     /// Says all that is known on a connection that has only now become the way to a peer.
