@@ -11,8 +11,8 @@ use ccl::Rank;
 use serde::Serialize;
 use std::time::Duration;
 
-/// From a death, an abort or the like to the error on every other rank of the host.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// From a death, an abort or the like to the error on every other rank of the host, as is promised.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 /// From a deadline to the verdict.
 const INQUEST: Duration = Duration::from_millis(2500);
 /// Leaving has a deadline of one second.
@@ -62,9 +62,9 @@ pub(crate) struct Judgement {
     pub(crate) destroy_ms: u64,
 }
 
-/// Judges a trial.
-pub(crate) fn judge(trial: &Trial, record: &Record) -> Judgement {
-    let mut bench = Bench { trial, record, judgement: Judgement::default() };
+/// Judges a trial; `at_once` is how long it may take from a death to the errors.
+pub(crate) fn judge(trial: &Trial, record: &Record, at_once: Duration) -> Judgement {
+    let mut bench = Bench { trial, record, at_once, judgement: Judgement::default() };
     for rank in 0..trial.ranks {
         bench.process(rank);
         bench.results(rank);
@@ -81,6 +81,7 @@ pub(crate) fn judge(trial: &Trial, record: &Record) -> Judgement {
 struct Bench<'a> {
     trial: &'a Trial,
     record: &'a Record,
+    at_once: Duration,
     judgement: Judgement,
 }
 
@@ -269,8 +270,9 @@ impl Bench<'_> {
         let since = |rank: Rank| {
             let record = self.of(rank);
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
-            // Without its root service nobody can join.
-            let root = (rank == 0 && failure.stage == Stage::Join && record.over > 0).then_some(record.over);
+            // When rank 0 has given up, its root service ends with it, and nobody else can join.
+            let gave_up = record.failures().next().map(|own| own.at);
+            let root = gave_up.filter(|_| rank == 0 && failure.stage == Stage::Join);
             Some((rank, own.or(record.exit()).or(root)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()
@@ -312,11 +314,11 @@ impl Bench<'_> {
     fn limit(&self, failure: &Failure) -> Duration {
         match (self.trial.kind.deed(), failure.case) {
             (_, Case::Timeout) => self.trial.init + INQUEST,
-            (Deed::Stop(_), _) => self.trial.freeze + AT_ONCE,
+            (Deed::Stop(_), _) => self.trial.freeze + self.at_once,
             (Deed::Stay | Deed::Bend(_) | Deed::Swap, Case::Absent | Case::Disagreement) => {
                 self.trial.timeout + INQUEST
             }
-            _ => AT_ONCE,
+            _ => self.at_once,
         }
     }
 

@@ -74,6 +74,9 @@ pub(crate) struct RunOptions {
     /// Trials at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Milliseconds from a death to the error of every other rank that are still in time
+    #[arg(long, default_value_t = judge::AT_ONCE.as_millis() as u64)]
+    at_once_ms: u64,
     /// Stop after so many trials that went wrong
     #[arg(long, default_value_t = 20)]
     give_up: usize,

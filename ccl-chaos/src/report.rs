@@ -36,7 +36,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<bool, String> {
             }
             let trial = Trial::draw(options.seed, number, options.kind);
             let record = runner::run(&trial, &folder.join(number.to_string()))?;
-            let judgement = judge(&trial, &record);
+            let judgement = judge(&trial, &record, Duration::from_millis(options.at_once_ms));
             let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             tally.add(&trial, &record, judgement, options.only.is_some());
             let done = tally.trials;

@@ -5,7 +5,7 @@ mod hostile;
 
 use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::config::Config;
-use ccl_core::error::{Error, ErrorKind, Result};
+use ccl_core::error::{ErrorKind, Result};
 use ccl_core::transport::Exchange;
 use hostile::{Impostor, JOIN, TREE, connect, hello, root_of, secret_of, version_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -156,22 +156,18 @@ fn strangers_at_the_listeners_of_ranks_hold_up_no_swap_and_no_gather() {
     leaving_nothing(|| {
         let id = fresh();
         std::thread::scope(|scope| {
-            let (addresses, given) = std::sync::mpsc::channel();
             for rank in 0..3 {
-                let (id, addresses) = (&id, addresses.clone());
+                let id = &id;
                 scope.spawn(move || {
                     let joined = join_by(id, rank, 3, soon()).unwrap();
                     let all: Vec<SocketAddr> = joined.peers().iter().map(|peer| peer.address).collect();
-                    addresses.send(all.clone()).unwrap();
-                    if rank > 0 {
-                        work(joined);
-                    } else {
+                    match rank {
                         // The others wait for it in the middle of the siege.
-                        besieged(&all, 900, || work(joined));
+                        0 => besieged(&all, 900, || work(joined)),
+                        _ => work(joined),
                     }
                 });
             }
-            assert_eq!(given.recv().unwrap().len(), 3);
         });
     });
 }
@@ -264,63 +260,64 @@ fn a_join_that_cannot_be_is_told_so_and_decides_nothing() {
     });
 }
 
-/// What rank 0 of two is told when this comes as rank 1.
-fn beside(lie: impl FnOnce(&mut Impostor, SocketAddr)) -> Error {
+/// What rank 0 of three is told when this comes as another rank, after it.
+fn told(lie: impl FnOnce(&mut Impostor, SocketAddr)) -> String {
     let id = fresh();
-    std::thread::scope(|scope| {
-        let honest = scope.spawn(|| join_by(&id, 0, 2, soon()).unwrap_err());
-        let mut liar = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
-        lie(&mut liar, root_of(&id));
-        let error = honest.join().unwrap();
-        drop(liar);
-        error
-    })
+    let mut first = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
+    first.join(0, 3, Some(root_of(&id)));
+    // Let in after that was said, and so heard after it.
+    let mut second = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
+    lie(&mut second, root_of(&id));
+    first.refusal()
 }
 
 #[test]
 fn lies_at_the_root_end_the_job_with_their_name() {
     let _one = alone();
     leaving_nothing(|| {
-        let other_size = beside(|liar, at| liar.join(1, 3, Some(at))).to_string();
-        assert!(other_size.contains("as one of 3") && other_size.contains("as one of 2"), "{other_size}");
-        let doubled = beside(|liar, at| liar.join(0, 2, Some(at))).to_string();
-        assert!(doubled.contains("is there already") || doubled.contains("absent ranks: 1"), "{doubled}");
-        // The two ranks come, and then one says more, or what cannot be.
-        let id = fresh();
-        std::thread::scope(|scope| {
-            let honest = scope.spawn(|| join_by(&id, 0, 3, soon()).unwrap_err().to_string());
-            let mut liar = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
-            liar.join(1, 3, Some(root_of(&id)));
-            liar.join(1, 3, Some(root_of(&id)));
-            let error = honest.join().unwrap();
-            assert!(error.contains("rank 1 spoke out of turn"), "{error}");
+        let other_size = told(|liar, at| liar.join(1, 4, Some(at)));
+        assert!(other_size.contains("as one of 4") && other_size.contains("as one of 3"), "{other_size}");
+        let twice = told(|liar, at| {
+            liar.join(1, 3, Some(at));
+            liar.join(1, 3, Some(at));
         });
+        assert!(twice.contains("rank 1 spoke out of turn"), "{twice}");
+        // Who comes second is sent away, and the job goes on.
+        let id = fresh();
+        let mut ranks = [0; 2].map(|_| {
+            let mut rank = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
+            rank.join(0, 2, Some(root_of(&id)));
+            rank
+        });
+        let doubled = ranks[1].refusal();
+        assert!(doubled.contains("rank 0 (host liar, process 1) is there already"), "{doubled}");
+        let mut second = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
+        second.join(1, 2, Some(root_of(&id)));
+        assert_eq!(second.welcome(), ranks[0].welcome());
     });
 }
+
+type Lie = fn(&mut Impostor);
 
 #[test]
 fn frames_that_no_rank_sends_are_named_with_their_sender() {
     let _one = alone();
     leaving_nothing(|| {
-        let lies: [(&str, fn(&mut Impostor)); 5] = [
+        let lies: [(&str, Lie); 6] = [
             ("longer than allowed", |liar| liar.say_as_long(u32::MAX, 6, &[0; 4])),
             ("kind", |liar| liar.say(99, &[])),
             ("shorter than it says", |liar| liar.say(3, &u32::MAX.to_le_bytes())),
             ("bytes after the end", |liar| liar.say(6, &[0; 5])),
             ("longer than allowed", |liar| liar.say(4, &[0xff; 60_000])),
+            ("wrong MAC", |liar| liar.say_as_long(3, 6, &[0; 4])),
         ];
         for (cause, lie) in lies {
-            let id = fresh();
-            std::thread::scope(|scope| {
-                let honest = scope.spawn(|| join_by(&id, 0, 3, soon()).unwrap_err());
-                let mut liar = Impostor::connect(root_of(&id), &secret_of(&id), JOIN);
-                liar.join(1, 3, Some(root_of(&id)));
-                lie(&mut liar);
-                let error = honest.join().unwrap();
-                let text = error.to_string();
-                assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 1, .. }), "{text}");
-                assert!(text.contains("host liar, process 1") && text.contains(cause), "{cause}: {text}");
+            let text = told(|liar, at| {
+                liar.join(1, 3, Some(at));
+                lie(liar);
             });
+            assert!(text.contains("rank 1 (host liar, process 1) left during initialisation"), "{text}");
+            assert!(text.contains(cause), "{cause}: {text}");
         }
     });
 }

@@ -25,10 +25,11 @@ pub(crate) fn docs() -> Outcome {
     tests(&mut command("cargo test --workspace --doc --locked"))
 }
 
-/// Optimised, and with the counts on the terminal: plans proved, mutations caught.
+/// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit.
 pub(crate) fn proofs() -> Outcome {
     tests(&mut command(
-        "cargo test --profile fast --package ccl-core --test verify_* --locked --no-fail-fast -- --nocapture --include-ignored",
+        "cargo test --profile fast --package ccl-core --test verify_* --test cluster_faults --test control_seeds --locked \
+         --no-fail-fast -- --nocapture --include-ignored",
     ))
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Inputs for each target: some seconds of each.
-pub(crate) const RUNS: u64 = 20_000;
+pub(crate) const RUNS: u64 = 5_000;
 
 /// With the compiler in use: the sanitizer's flag is unstable, which the bootstrap variable allows.
 pub(crate) fn check(runs: u64) -> Outcome {
@@ -59,7 +59,7 @@ fn one(name: &str, built: &Path, seeds: &Path, runs: u64) -> Result<(), String> 
     let mut fuzzer = command(&built.join(triple).join("release").join(name).display().to_string());
     fuzzer.args([work, seeds.join(name), root().join("fuzz/corpus").join(name)]);
     fuzzer.args([format!("-runs={runs}"), format!("-artifact_prefix={}/", artifacts.display())]);
-    fuzzer.args("-seed=1 -max_len=4096 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1".split(' '));
+    fuzzer.args("-seed=1 -max_len=2048 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1".split(' '));
     let start = Instant::now();
     let output = fuzzer.output().map_err(|e| format!("cannot run the target {name}: {e}"))?;
     let log = String::from_utf8_lossy(&output.stderr);

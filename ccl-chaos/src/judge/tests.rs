@@ -55,7 +55,7 @@ fn failure(record: &mut Record, rank: usize) -> &mut Failure {
 
 /// The classes of what is complained about.
 fn classes((trial, record): &(Trial, Record)) -> Vec<Class> {
-    judge(trial, record).complaints.into_iter().map(|complaint| complaint.class).collect()
+    judge(trial, record, AT_ONCE).complaints.into_iter().map(|complaint| complaint.class).collect()
 }
 
 /// What the judge says after a change of a good outcome.
@@ -70,7 +70,7 @@ fn good_outcomes_pass_and_are_timed() {
     assert_eq!(classes(&killed()), []);
     assert_eq!(classes(&slow()), []);
     let (trial, record) = killed();
-    assert_eq!(judge(&trial, &record).delays, [Duration::from_millis(10); 3]);
+    assert_eq!(judge(&trial, &record, AT_ONCE).delays, [Duration::from_millis(10); 3]);
 }
 
 #[test]

@@ -15,7 +15,7 @@
 //! and names, no user data.
 
 use crate::config::Config;
-use crate::control::{Agreement, Command, End, EndKind, GatherFailed};
+use crate::control::{self as node, Agreement, Command, End, EndKind, GatherFailed, Loss};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{self, RankState};
 use crate::plan::Rank;
@@ -59,6 +59,9 @@ use wire::{Member, Message, Refusal};
 
 /// How much longer than its deadline a rank waits for the root's word on who is absent.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How often a rank that still connects tells those who have connected to it that it lives.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
 /// How long a rank waits for a verdict: an inquest, and the ways there and back.
 const PATIENCE: Duration = Duration::from_millis(2500);
@@ -140,10 +143,10 @@ impl Joining<'_> {
         }
         let listeners = listen::listen(config)?;
         let own = own_member(listeners.addresses, config);
-        let (session, parent) = self.ask_root(own.clone())?;
+        let (root, session, parent) = self.ask_root(own.clone())?;
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
         let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap]);
-        let neighbours = self.grow(parent, session, &mut lobby)?;
+        let neighbours = self.grow(root, parent, session, &mut lobby)?;
         let driver = Driver::new(&self, session, lobby, neighbours);
         let thread = spawn("ccl-control", Box::new(move || driver.run())).map_err(|e| {
             Error::system("starting the control thread", e, "raise the limit of threads (ulimit -u)")
@@ -163,7 +166,7 @@ impl Joining<'_> {
     }
 
     /// Reports to the root and waits until it has seen everybody.
-    fn ask_root(&self, member: Member) -> Result<(Key, Option<Member>)> {
+    fn ask_root(&self, member: Member) -> Result<(Connection, Key, Option<Member>)> {
         let &Joining { id, rank, ranks, deadline, .. } = self;
         let start = Instant::now();
         let patience_ms = deadline.saturating_duration_since(start).as_millis() as u64;
@@ -175,7 +178,9 @@ impl Joining<'_> {
         };
         loop {
             match dialer.hear()? {
-                Some(Message::Welcome { session, parent }) => return Ok((Key(session), parent)),
+                Some(Message::Welcome { session, parent }) => {
+                    return Ok((dialer.connection, Key(session), parent));
+                }
                 Some(Message::Refusal(Refusal::Absent(absent))) => {
                     let remedy =
                         "check that they were started, with this run's id, and can connect to this host";
@@ -198,6 +203,14 @@ impl Joining<'_> {
                     dialer.failures()
                 )));
             }
+            // The root listens from before there is an id until all have joined, or somebody has failed to.
+            if !id.is_rendezvous()
+                && start.elapsed() > GRACE
+                && let Some((cause, true)) = dialer.has_failed()
+            {
+                let what = "no root service any more; the others have failed to join, or the process that made the id is dead";
+                return Err(bootstrap_error(format!("{what} ({cause})")));
+            }
             let now = Instant::now();
             if !is_up && now >= deadline {
                 let remedy = format!("rank 0's root service was not reached ({})", dialer.failures());
@@ -218,17 +231,47 @@ impl Joining<'_> {
     /// Connects to the parent and lets the children in.
     fn grow(
         &self,
+        mut root: Connection,
         parent: Option<Member>,
         session: Key,
         lobby: &mut Lobby,
     ) -> Result<Vec<(Rank, Connection)>> {
+        let words = vec![Message::Caller { rank: self.rank }];
+        let mut dialer =
+            parent.map(|p| Dialer::new(p.addresses, session, Purpose::Tree, words)).transpose()?;
+        let mut joined: Vec<(Rank, Connection)> = Vec::new();
+        let grown = self.grow_until(&mut root, &mut dialer, lobby, &mut joined);
+        match &grown {
+            Ok(()) => {
+                root.say(Message::Grown);
+                let end = Instant::now() + GRACE;
+                while !root.is_flushed() && Instant::now() < end {
+                    wait(&[], None, std::iter::once(&mut root), end)?;
+                    root.hear();
+                }
+            }
+            // Neighbours that are further must not take it for this rank's doing.
+            Err(error) => {
+                if let ErrorKind::PeerLost { peer, cause, .. } = error.kind() {
+                    let loss = Loss { rank: *peer, cause: cause.clone(), state: Vec::new() };
+                    let fact = node::Message::Fact(node::Fact::Lost(loss));
+                    joined.iter_mut().for_each(|(_, c)| c.say(Message::Control(fact.clone())));
+                }
+            }
+        }
+        grown.map(|()| joined)
+    }
+
+    fn grow_until(
+        &self,
+        root: &mut Connection,
+        dialer: &mut Option<Dialer>,
+        lobby: &mut Lobby,
+        joined: &mut Vec<(Rank, Connection)>,
+    ) -> Result<()> {
         let &Joining { rank, ranks, deadline, .. } = self;
         let start = Instant::now();
         let mut missing: Vec<Rank> = tree::children(rank, ranks).collect();
-        let mut joined: Vec<(Rank, Connection)> = Vec::new();
-        let words = vec![Message::Caller { rank }];
-        let mut dialer =
-            parent.map(|p| Dialer::new(p.addresses, session, Purpose::Tree, words)).transpose()?;
         let parent = tree::parent(rank);
         loop {
             for (connection, message) in lobby.greet(Instant::now()) {
@@ -247,9 +290,16 @@ impl Joining<'_> {
                 joined.push((parent, dialling.connection));
             }
             if missing.is_empty() && dialer.is_none() {
-                return Ok(joined);
+                return Ok(());
             }
-            if Instant::now() >= deadline {
+            if let Some(Message::Refusal(Refusal::Left { rank, cause })) = root.hear() {
+                return Err(Error::lost(rank, cause));
+            }
+            if let Some(cause) = &root.closed {
+                return Err(Error::lost(0, format!("its root service went away: {cause}")));
+            }
+            let now = Instant::now();
+            if now >= deadline {
                 missing.extend(dialer.is_some().then_some(parent).flatten());
                 return Err(ErrorKind::Timeout {
                     phase: "connecting the control tree".into(),
@@ -259,10 +309,14 @@ impl Joining<'_> {
                 }
                 .into());
             }
-            let until = dialer.as_ref().map_or(deadline, |d| d.wake().min(deadline));
-            let own = dialer.iter_mut().map(|d| &mut d.connection);
-            let (sockets, strangers, wake) = lobby.watch();
             self.health.check()?;
+            // Those who have come may count the time since this rank's last word already.
+            for (_, connection) in joined.iter_mut() {
+                connection.say(Message::Control(node::Message::Ping { state: Vec::new() }));
+            }
+            let until = dialer.as_ref().map_or(deadline, |d| d.wake().min(deadline)).min(now + SIGN_OF_LIFE);
+            let own = dialer.iter_mut().map(|d| &mut d.connection).chain([&mut *root]);
+            let (sockets, strangers, wake) = lobby.watch();
             self.sleep(sockets, own.chain(strangers), wake.map_or(until, |wake| wake.min(until)))?;
         }
     }

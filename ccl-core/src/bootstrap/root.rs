@@ -106,7 +106,10 @@ impl Root {
             });
         };
         match verdict {
-            None => self.welcome()?,
+            None => {
+                self.welcome()?;
+                self.attend()?;
+            }
             Some(refusal) => {
                 tracing::warn!(?refusal, "initialisation failed");
                 for guest in self.guests.values_mut() {
@@ -193,6 +196,32 @@ impl Root {
         for (rank, guest) in &mut self.guests {
             let parent = tree::parent(*rank).map(|parent| members[&parent].clone());
             guest.connection.say(Message::Welcome { session, parent });
+        }
+        Ok(())
+    }
+
+    /// Waits until all have connected to their neighbours. Who dies before that is missed by nobody but the root.
+    fn attend(&mut self) -> Result<()> {
+        while !self.guests.is_empty() && Instant::now() < self.deadline {
+            let connections = self.guests.values_mut().map(|guest| &mut guest.connection);
+            wait(&[], Some(&self.stop.bell), connections, self.deadline)?;
+            if self.stop.stopped.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let mut left = None;
+            self.guests.retain(|&rank, guest| {
+                let grown = guest.connection.hear() == Some(Message::Grown);
+                if !grown && let Some(cause) = &guest.connection.closed {
+                    let who = describe(rank, &guest.member);
+                    left = Some((rank, format!("{who} left during initialisation: {cause}")));
+                }
+                !grown && guest.connection.closed.is_none()
+            });
+            let Some((rank, cause)) = left else { continue };
+            for guest in self.guests.values_mut() {
+                guest.connection.say(Message::Refusal(Refusal::Left { rank, cause: cause.clone() }));
+            }
+            return Ok(());
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::transport::Exchange;
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// [`Exchange`] over a [`Bootstrap`]; what [`Bootstrap::exchange`] gives.
 #[derive(Debug)]
@@ -85,7 +85,18 @@ impl Exchange for Swapper<'_> {
     }
 }
 
+/// How long the control plane may take to know why a peer has hung up.
+const EXPLANATION: Duration = Duration::from_millis(500);
+
 impl Swapper<'_> {
+    /// What the control plane knows of a peer that has hung up.
+    fn explain(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::PeerLost { .. } => self.bootstrap.health.wait_for_error(EXPLANATION).unwrap_or(error),
+            _ => error,
+        }
+    }
+
     fn run(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
         let mut sides: Vec<Side> =
@@ -93,7 +104,7 @@ impl Swapper<'_> {
         let mut answers = vec![None; blobs.len()];
         loop {
             for ((side, answer), (peer, blob)) in sides.iter_mut().zip(&mut answers).zip(blobs) {
-                side.step(*peer, blob, answer, self.bootstrap)?;
+                side.step(*peer, blob, answer, self.bootstrap).map_err(|error| self.explain(error))?;
             }
             if sides.iter().all(|side| matches!(side, Side::Done)) {
                 return Ok(answers.into_iter().flatten().collect());

@@ -283,7 +283,7 @@ impl Communicator {
         self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
         let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
         self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
-        record::end(&self.recorder, entry);
+        self.recorder.end(entry, monotonic_ns);
         self.sequence += 1;
         Ok(())
     }

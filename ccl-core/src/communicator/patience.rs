@@ -41,6 +41,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
+    #[inline]
     pub(super) fn new(oversubscribed: bool) -> Patience {
         let spin_limit = if oversubscribed { SPINS_OVERSUBSCRIBED } else { SPINS };
         Patience { spin_limit, spins: 0, yields: 0, since: None }

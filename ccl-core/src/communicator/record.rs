@@ -86,21 +86,6 @@ pub(super) fn begin(recorder: &Recorder, about: &About, sequence: u64) -> Entry 
     recorder.begin(about, sequence, now)
 }
 
-/// A call has ended right.
-#[inline(always)]
-pub(super) fn end(recorder: &Recorder, entry: Entry) {
-    if recorder.is_stamped(entry) {
-        return end_late(recorder, entry);
-    }
-    recorder.end(entry, None);
-}
-
-#[inline(never)]
-fn end_late(recorder: &Recorder, entry: Entry) {
-    recorder.end(entry, Some(monotonic_ns()));
-    recorder.moved();
-}
-
 /// A call has waited longer than peers take that are in step with it.
 #[cold]
 pub(super) fn waits(recorder: &Recorder, entry: Entry) {

@@ -5,6 +5,7 @@ use super::patience::{Patience, Wait};
 use super::plans::Prepared;
 use super::transfers::Side;
 use super::{Communicator, record};
+use crate::clock::monotonic_ns;
 use crate::control::EndKind;
 use crate::engine::{self, Progress};
 use crate::error::{Error, ErrorKind, Result};
@@ -285,7 +286,7 @@ impl Queue<'_> {
             };
             match step(communicator, schedule, &buffers)? {
                 Progress::Done => {
-                    record::end(&communicator.recorder, entry);
+                    communicator.recorder.end(entry, monotonic_ns);
                     (self.running, moved) = (None, true);
                 }
                 Progress::Moved => return Ok(Progress::Moved),

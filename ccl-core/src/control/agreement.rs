@@ -108,7 +108,7 @@ impl Agreements {
         overlay: &Overlay,
         links: &mut Links,
     ) {
-        let waits = self.wanted && number + 1 == self.begun;
+        let waits = self.wanted && self.begun.checked_sub(1) == Some(number);
         let Some(round) = self.round(number) else { return };
         // Without a vote of this rank a decision is of others who take it for lost.
         let Some(promised) = round.votes.get(&overlay.rank()).map(|vote| vote.head) else { return };
@@ -180,5 +180,10 @@ impl Agreements {
     fn round(&mut self, number: u64) -> Option<&mut Round> {
         let possible = self.begun.saturating_sub(2)..=self.begun + 1;
         possible.contains(&number).then(|| self.rounds.entry(number).or_default())
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.rounds.values().map(|round| 1 + round.votes.len()).sum()
     }
 }

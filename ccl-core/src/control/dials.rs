@@ -106,10 +106,10 @@ impl Dials {
     }
 
     /// Takes off time for which this node is to blame.
-    pub(super) fn forgive(&mut self, late: Duration) {
+    pub(super) fn forgive(&mut self, late: Duration, now: Duration) {
         for dial in self.dials.values_mut() {
-            dial.since = dial.since.map(|since| since + late);
-            dial.slow = dial.slow.map(|slow| slow + late);
+            dial.since = dial.since.map(|since| (since + late).min(now));
+            dial.slow = dial.slow.map(|slow| (slow + late).min(now + SLOW));
         }
     }
 

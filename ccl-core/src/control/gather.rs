@@ -257,4 +257,9 @@ impl Gather {
         };
         links.act(Action::Gathered(result.map_err(failed)));
     }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.rounds.values().map(|round| 1 + round.up.len() + round.down.len()).sum()
+    }
 }

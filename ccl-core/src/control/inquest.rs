@@ -225,4 +225,9 @@ impl Inquests {
             links.act(Action::Judge { by, reason, states });
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.answers.len()
+    }
 }

@@ -12,6 +12,8 @@ mod links;
 mod message;
 mod node;
 mod overlay;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use message::{Entry, Fact, Message, Vote};

@@ -156,8 +156,10 @@ impl Node {
         let Some(freeze) = self.settings.freeze else { return self.now = self.now.max(now) };
         if now.saturating_sub(self.now) > freeze / 16 {
             let late = now.saturating_sub(self.wake().map_or(now, |wake| wake.max(self.now)));
+            // Everybody may have been, and others wake later.
+            let late = if late > freeze / 2 { now } else { late };
             self.links.forgive(late, now);
-            self.dials.forgive(late);
+            self.dials.forgive(late, now);
         }
         self.now = self.now.max(now);
     }
@@ -278,7 +280,8 @@ impl Node {
     }
 
     fn unreached(&mut self, peer: Rank, cause: String, refused: bool) {
-        if peer >= self.overlay.ranks() || self.overlay.is_gone(peer) || self.links.is_linked(peer) {
+        let other = peer < self.overlay.ranks() && peer != self.overlay.rank();
+        if !other || self.overlay.is_gone(peer) || self.links.is_linked(peer) {
             return self.dials.remove(peer);
         }
         if refused {
@@ -343,7 +346,7 @@ impl Node {
         if self.now >= self.next_ping {
             self.next_ping = self.now + self.settings.freeze.map_or(PING, |freeze| (freeze / 4).min(PING));
             self.links.flood(&Message::Ping { state: self.state.clone() }, None);
-            self.plan_dials(Duration::ZERO);
+            self.plan_dials(AWAIT_DIAL);
         }
         if self.next_silence.is_some_and(|time| time <= self.now) {
             self.look_for_silence();
@@ -530,5 +533,11 @@ impl Node {
         self.links.close_all();
         self.dials.clear();
         self.part = part;
+    }
+
+    /// Entries and votes that are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.gather.kept() + self.agreements.kept() + self.inquests.kept()
     }
 }

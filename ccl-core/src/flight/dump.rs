@@ -105,7 +105,7 @@ mod tests {
                 About::collective(call, (*count, DataType::F32, ReduceOp::Sum), "ring", 4, *count as u64);
             let entry = record.begin(&about, sequence, Some(10));
             if *count > 0 {
-                record.end(entry, Some(20));
+                record.end(entry, || 20);
             }
         }
         record.broken("a test", 30);

@@ -64,6 +64,7 @@ impl Line {
         self.0[word].store(value, Ordering::Relaxed);
     }
 
+    #[inline(always)]
     pub(super) fn get(&self, word: usize) -> u64 {
         self.0[word].load(Ordering::Relaxed)
     }

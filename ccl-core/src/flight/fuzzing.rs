@@ -56,6 +56,7 @@ pub(crate) fn verdict_seeds() -> Vec<(String, Vec<u8>)> {
         host: format!("n{rank}"),
         now_ns: 1_000_000_000,
         calls: call.sequence + 1,
+        transfers: vec![CallState { name: "send".into(), peer: Some(3), ..call.clone() }],
         running: vec![call],
         waits: vec![WaitState { peers: vec![on], ..wait() }],
         ..RankState::default()
@@ -146,7 +147,7 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
         seed("busy", &|recorder| {
             for sequence in 0..6 {
                 let entry = recorder.begin(&about(), sequence, Some(1));
-                recorder.end(entry, Some(2));
+                recorder.end(entry, || 2);
             }
             assert!(recorder.is_stamped(recorder.begin(&about(), 6, Some(3))));
             recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
@@ -179,11 +180,11 @@ pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
         now_ns: 1_000_000,
         calls: 92,
         last: Some(CallState { sequence: 90, root: Some(1), peer: Some(0), ..call.clone() }),
+        transfers: vec![CallState { name: "send".into(), peer: Some(3), ..call.clone() }],
         running: vec![call],
         waits: vec![wait()],
         progress: Some(Progress { done: 2, total: 7 }),
         broken: Some("aborted".into()),
-        ..RankState::default()
     };
     vec![("idle".into(), RankState::default().to_bytes()), ("busy".into(), busy.to_bytes())]
 }

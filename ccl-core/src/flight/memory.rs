@@ -16,38 +16,39 @@ impl Line {
 }
 
 /// The lines of one record: the process's own, or some of a page that other processes see.
-pub struct Memory(Lines);
+pub struct Memory {
+    lines: Lines,
+    /// Takes lent lines back when it is dropped.
+    back: Option<Box<dyn Send + Sync>>,
+}
 
+/// Either way an address and a length at the same place, so that using them takes no branch.
 enum Lines {
-    Heap(Box<[Line]>),
-    Lent {
-        lines: &'static [Line],
-        /// Takes the lines back when it is dropped.
-        _back: Box<dyn Send + Sync>,
-    },
+    Own(Box<[Line]>),
+    Lent(&'static [Line]),
 }
 
 impl Memory {
     /// Memory that nobody else sees.
     pub fn heap(lines: usize) -> Memory {
-        Memory(Lines::Heap((0..lines).map(|_| Line::default()).collect()))
+        Memory { lines: Lines::Own((0..lines).map(|_| Line::default()).collect()), back: None }
     }
 
     /// Lines of a page, all zero, and what takes them back when it is dropped.
     pub fn lent(lines: &'static [Line], back: impl Send + Sync + 'static) -> Memory {
-        Memory(Lines::Lent { lines, _back: Box::new(back) })
+        Memory { lines: Lines::Lent(lines), back: Some(Box::new(back)) }
     }
 
     /// Whether other processes see it.
     pub fn is_lent(&self) -> bool {
-        matches!(self.0, Lines::Lent { .. })
+        self.back.is_some()
     }
 
     #[inline(always)]
     pub(super) fn lines(&self) -> &[Line] {
-        match &self.0 {
-            Lines::Heap(lines) => lines,
-            Lines::Lent { lines, .. } => lines,
+        match &self.lines {
+            Lines::Own(lines) => lines,
+            Lines::Lent(lines) => lines,
         }
     }
 }

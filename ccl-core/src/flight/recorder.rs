@@ -98,20 +98,26 @@ impl Recorder {
         }
     }
 
-    /// Whether the call's begin has a stamp, and so its end should have one.
-    #[inline(always)]
+    /// Whether the call's begin has a stamp, so that its end will have one.
     pub fn is_stamped(&self, entry: Entry) -> bool {
         self.lines()[entry.line as usize].get(STARTED) != 0
     }
 
-    /// A call has ended right.
+    /// A call has ended right. `now_ns` is asked if the call's begin has a stamp; then what was waited for is forgotten too.
     #[inline(always)]
-    pub fn end(&self, entry: Entry, now_ns: Option<u64>) {
+    pub fn end(&self, entry: Entry, now_ns: impl FnOnce() -> u64) {
         let Some(line) = self.running(entry) else { return };
-        if let Some(now) = now_ns {
-            line.put(ENDED, now);
+        if line.get(STARTED) != 0 {
+            return self.end_late(line, entry, now_ns());
         }
         line.publish(entry.ticket | DONE);
+    }
+
+    #[inline(never)]
+    fn end_late(&self, line: &Line, entry: Entry, now_ns: u64) {
+        line.put(ENDED, now_ns);
+        line.publish(entry.ticket | DONE);
+        self.moved();
     }
 
     /// The call that began last is not made after all, or begins again.

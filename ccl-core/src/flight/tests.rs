@@ -12,6 +12,11 @@ fn recorder(calls: usize) -> Recorder {
     Recorder::new(Memory::heap(lines_for(calls)), &who(), calls)
 }
 
+/// The clock of calls that have no stamps.
+fn unasked() -> u64 {
+    unreachable!("nobody should look at the clock")
+}
+
 fn about(count: usize) -> About {
     let call = (Collective::AllReduce, 0);
     About::collective(call, (count, DataType::F32, ReduceOp::Sum), "ring", 4 * count, count as u64)
@@ -28,7 +33,7 @@ fn calls_are_seen_running_then_last_with_the_stamps_they_were_given() {
     assert_eq!(record.state(5).calls, 0);
     let first = record.begin(&about(1), 0, None);
     assert!(!record.is_stamped(first));
-    record.end(first, None);
+    record.end(first, unasked);
     let second = record.begin(&about(100), 1, Some(1000));
     assert!(record.is_stamped(second));
     let state = record.state(1500);
@@ -38,7 +43,7 @@ fn calls_are_seen_running_then_last_with_the_stamps_they_were_given() {
     assert_eq!((state.running[0].started_ns, state.running[0].bytes), (Some(1000), 400));
     let last = state.last.expect("one ended");
     assert_eq!((last.sequence, last.count, last.started_ns, last.ended_ns), (0, 1, None, None));
-    record.end(second, Some(2000));
+    record.end(second, || 2000);
     let state = record.state(2500);
     assert!(state.running.is_empty());
     assert_eq!(state.last.expect("one ended").ended_ns, Some(2000));
@@ -46,7 +51,7 @@ fn calls_are_seen_running_then_last_with_the_stamps_they_were_given() {
     record.stamp(third, 3000);
     record.stamp(third, 4000);
     record.broken("a test", 5000);
-    record.end(third, Some(6000));
+    record.end(third, || 6000);
     let calls = record.calls();
     assert_eq!(
         calls.iter().map(|c| c.status).collect::<Vec<_>>(),
@@ -60,15 +65,15 @@ fn who_looks_now_and_then_knows_since_when_a_rank_is_idle() {
     let record = recorder(4);
     let first = record.begin(&about(1), 0, None);
     assert_eq!(record.state(100).last, None);
-    record.end(first, None);
+    record.end(first, unasked);
     let ended = |now| record.state(now).last.expect("one ended").ended_ns;
     assert_eq!((ended(200), ended(300)), (Some(200), Some(200)));
     let second = record.begin(&about(1), 1, None);
     assert_eq!(ended(400), Some(200), "the first one is still the last that ended");
-    record.end(second, None);
+    record.end(second, unasked);
     assert_eq!((ended(500), ended(600)), (Some(500), Some(500)));
     let third = record.begin(&about(1), 2, Some(650));
-    record.end(third, Some(660));
+    record.end(third, || 660);
     assert_eq!(ended(700), Some(660), "a stamp is better");
 }
 
@@ -78,9 +83,9 @@ fn the_ring_keeps_the_newest_and_an_entry_that_was_taken_stays_as_it_is() {
     let old = record.begin(&about(0), 0, None);
     for sequence in 1..7 {
         let entry = record.begin(&about(sequence as usize), sequence, None);
-        record.end(entry, None);
+        record.end(entry, unasked);
     }
-    record.end(old, Some(1));
+    record.end(old, || 1);
     record.stamp(old, 1);
     let calls = record.calls();
     assert_eq!(calls.iter().map(|c| c.call.sequence).collect::<Vec<_>>(), [3, 4, 5, 6]);
@@ -96,7 +101,7 @@ fn a_call_that_is_withdrawn_was_none() {
     assert_eq!((record.state(2).calls, record.calls()), (0, vec![]));
     let again = record.begin(&about(1), 0, None);
     record.withdraw(record.begin(&About::transfer(End::Send, 1, 1, DataType::U8, 0), 0, None));
-    record.end(again, None);
+    record.end(again, unasked);
     assert_eq!((record.state(2).calls, record.calls().len()), (1, 1));
 }
 
@@ -104,12 +109,12 @@ fn a_call_that_is_withdrawn_was_none() {
 fn transfers_push_no_collective_out() {
     let record = recorder(4);
     let done = record.begin(&about(1), 41, None);
-    record.end(done, None);
+    record.end(done, unasked);
     for sequence in 0..9 {
         let sends = About::transfer(End::Send, 5, 10, DataType::F32, 1);
         let entry = record.begin(&sends, sequence, None);
         if sequence < 8 {
-            record.end(entry, None);
+            record.end(entry, unasked);
         }
     }
     let state = record.state(0);
@@ -146,7 +151,7 @@ fn waits_are_there_from_the_park_to_the_next_move() {
     let state = record.state(12);
     assert_eq!((state.waits, state.progress), (vec![], None));
     record.wait(13, progress, [wait(0, &[1])]);
-    record.end(entry, None);
+    record.end(entry, unasked);
     assert_eq!(record.state(14).waits, [], "nothing runs");
 }
 
@@ -191,7 +196,7 @@ fn memory_of_any_length_makes_a_record() {
         let record = Recorder::new(Memory::heap(lines), &who(), 256);
         for sequence in 0..600 {
             let entry = record.begin(&about(1), sequence, None);
-            record.end(entry, None);
+            record.end(entry, unasked);
         }
         assert_eq!(record.state(0).calls, 600, "{lines} lines");
     }
@@ -246,7 +251,7 @@ fn who_reads_while_it_is_written_sees_whole_calls() {
                 };
                 record.wait(n.into(), Progress { done: 0, total: 1 }, (0..3).map(wait));
             }
-            record.end(entry, None);
+            record.end(entry, || sequence + 2);
         }
         stop.store(true, Ordering::Relaxed);
         assert!(reader.join().expect("no torn call") > 0);

@@ -49,6 +49,8 @@ pub(crate) fn version_at(address: SocketAddr) -> u16 {
 pub(crate) fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    // What is said first arrives first, also on different connections.
+    stream.set_nodelay(true)?;
     Ok(stream)
 }
 

@@ -35,6 +35,8 @@ pub(super) enum Message {
     Welcome { session: [u8; 32], parent: Option<Member> },
     /// The root to a rank: it will not be.
     Refusal(Refusal),
+    /// A rank to the root: its neighbours are connected, and will see it if it dies.
+    Grown,
     /// To a neighbour in the control plane, or to a peer for a swap: who is speaking.
     Caller { rank: Rank },
     /// Between control nodes.
@@ -111,6 +113,7 @@ impl Message {
                 out.bytes(bytes);
                 8
             }
+            Message::Grown => 9,
         };
         (kind, out.0)
     }
@@ -139,6 +142,7 @@ impl Message {
             6 => Message::Caller { rank: from.u32()? },
             7 => Message::Control(control::read(&mut from)?),
             8 => Message::Blob(from.bytes(MAX_BLOB)?.to_vec()),
+            9 => Message::Grown,
             _ => return Err(Garbled("kind")),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Garbled("bytes after the end")) }
