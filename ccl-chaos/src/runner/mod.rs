@@ -11,6 +11,7 @@ use crate::trial::Trial;
 use ccl::Rank;
 use process::{News, Process};
 use rustix::process::Signal;
+use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -80,7 +81,7 @@ struct Running<'t> {
     /// Signals and words to come.
     plan: Vec<(Instant, Rank, What)>,
     idle_released: bool,
-    strangers: Vec<strangers::Strangers>,
+    strangers: Vec<Vec<TcpStream>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

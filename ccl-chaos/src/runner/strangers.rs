@@ -9,11 +9,8 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Connections that last as long as this does.
-pub(super) struct Strangers(#[allow(dead_code)] Vec<TcpStream>);
-
-/// Calls at every port where one of these processes listens.
-pub(super) fn call(pids: &[u32], random: &mut Random) -> Strangers {
+/// Calls at every port where one of these processes listens. Some of the connections stay open until they are dropped.
+pub(super) fn call(pids: &[u32], random: &mut Random) -> Vec<TcpStream> {
     let mut open = Vec::new();
     for address in pids.iter().flat_map(|pid| listening(*pid)) {
         for _ in 0..1 + random.below(12) {
@@ -32,7 +29,7 @@ pub(super) fn call(pids: &[u32], random: &mut Random) -> Strangers {
             }
         }
     }
-    Strangers(open)
+    open
 }
 
 /// Where a process listens for TCP connections.
