@@ -38,6 +38,7 @@ pub use operation::Operation;
 use patience::{Patience, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
+pub use record::Record;
 pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::sync::Arc;

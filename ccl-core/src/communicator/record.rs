@@ -11,7 +11,27 @@ use std::time::Duration;
 /// Calls of at least so many bytes have stamps: they take microseconds, and a look at the clock 25 ns.
 const STAMPED_FROM: u64 = 32 << 10;
 
+/// A communicator's flight record for other threads than the one that makes its calls: reading it waits for nothing.
+#[derive(Clone, Debug)]
+pub struct Record(Arc<Recorder>);
+
+impl Record {
+    /// [`Communicator::dump`] at this moment; `cause` is why it broke, if so.
+    pub fn dump(&self, cause: Option<String>) -> String {
+        self.make_dump(cause).to_json()
+    }
+
+    fn make_dump(&self, cause: Option<String>) -> Dump {
+        Dump::new(wall_ns(), cause, self.0.state(monotonic_ns()), self.0.calls())
+    }
+}
+
 impl Communicator {
+    /// Its flight record, for other threads.
+    pub fn record(&self) -> Record {
+        Record(Arc::clone(&self.recorder))
+    }
+
     /// What this rank does and has done. Others may read it at any moment.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
@@ -24,11 +44,7 @@ impl Communicator {
 
     /// What this rank does and has done, as a file of JSON has it.
     pub fn dump(&self) -> String {
-        self.make_dump(self.broken.clone()).to_json()
-    }
-
-    fn make_dump(&self, cause: Option<String>) -> Dump {
-        Dump::new(wall_ns(), cause, self.state(), self.recorder.calls())
+        self.record().dump(self.broken.clone())
     }
 
     /// The communicator breaks for this reason: the record says so, and goes into a file if somebody wants it.
@@ -37,7 +53,7 @@ impl Communicator {
         self.recorder.broken(cause, monotonic_ns());
         if let Some(folder) = &self.config.flight_dir
             && self.broken.is_none()
-            && let Err(error) = leave(folder, &self.make_dump(Some(cause.to_string())))
+            && let Err(error) = leave(folder, &self.record().make_dump(Some(cause.to_string())))
         {
             tracing::warn!(folder, %error, "the flight record could not be written");
         }
