@@ -1,5 +1,8 @@
 //! `rdmaccl top` and `rdmaccl flight` on real ranks: this binary starts itself again as each of them.
 
+// The child tells the test by its output.
+#![allow(clippy::print_stderr)]
+
 use ccl::{Communicator, ReduceOp, UniqueId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

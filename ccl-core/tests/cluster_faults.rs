@@ -4,6 +4,9 @@
 //!
 //! A part runs with every test; `--include-ignored`, optimised, runs 100,000 faults and prints how many of what.
 
+// It says what it has counted.
+#![allow(clippy::print_stdout)]
+
 mod cases;
 
 use cases::{Case, draw_plan, same};

@@ -1,5 +1,8 @@
 //! Thousands of seeds: the control planes of all ranks over a network with delays, deaths, stops and leaves.
 
+// It says what it has counted.
+#![allow(clippy::print_stdout)]
+
 use ccl_core::cluster::{ControlCluster, ControlSettings, Deed, Life, Random};
 use ccl_core::control::{Action, Agreement, Command, End, EndKind};
 use ccl_core::plan::Rank;

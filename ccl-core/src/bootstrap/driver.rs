@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// How long leaving may take: for somebody to know of it, which the node bounds itself, and for last words to go.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The same, from a communicator that has ended.
+const SHORT_FAREWELL: Duration = Duration::from_millis(100);
+
 /// How long an inquest waits for answers.
 const INQUEST: Duration = Duration::from_secs(1);
 
@@ -118,7 +121,7 @@ impl Driver {
                 !connection.is_flushed()
             });
             if let Some(since) = self.leaves
-                && ((self.node.is_over() && self.leaving.is_empty()) || since.elapsed() > FAREWELL)
+                && ((self.node.is_over() && self.leaving.is_empty()) || since.elapsed() > self.farewell())
             {
                 return Ok(());
             }
@@ -296,11 +299,12 @@ impl Driver {
     /// Sleeps until there is something to do.
     fn sleep(&mut self) -> Result<()> {
         let bell = self.health.thread_bell();
+        let farewell = self.leaves.map(|since| since + self.farewell());
         let (sockets, strangers, lobby_wake) = self.lobby.watch();
         let wakes = self.dialers.values().map(Dialer::wake).chain(lobby_wake);
         let wakes = wakes.chain(self.node.wake().map(|wake| self.start + wake));
         let wakes = wakes.chain((self.health.is_observed() && self.stated < 3).then_some(self.states_at));
-        let wakes = wakes.chain(self.leaves.map(|since| since + FAREWELL));
+        let wakes = wakes.chain(farewell);
         let until = wakes.min().unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
         let links = self.links.values_mut().map(|(_, link)| link);
         let dialled = self.dialers.values_mut().map(|dialer| &mut dialer.connection);
@@ -310,6 +314,11 @@ impl Driver {
             hush(bell);
         }
         Ok(())
+    }
+
+    /// How long leaving may take. When all has ended, nobody waits for this rank any more.
+    fn farewell(&self) -> Duration {
+        if self.health.is_well() { FAREWELL } else { SHORT_FAREWELL }
     }
 
     fn now(&self) -> Duration {

@@ -196,9 +196,13 @@ impl Health {
     /// Keeps why calls end, if it is the first reason, and ends all waits.
     pub(super) fn raise(&self, error: Error) {
         let mut state = self.state.lock();
-        state.error.get_or_insert(error);
+        // What is made of a communicator that had ended before does not depend on how.
+        let successors = if state.error.is_none() { state.successors() } else { Vec::new() };
+        state.error.get_or_insert_with(|| error.clone());
         self.alarm.fetch_max(ENDED, Ordering::Relaxed);
         self.wake(&state);
+        drop(state);
+        successors.iter().for_each(|successor| successor.raise(error.clone()));
     }
 
     /// Tells the calls of this rank something.
@@ -264,17 +268,27 @@ impl Health {
     }
 
     /// Waits until something has happened; the deadline otherwise.
-    pub(super) fn wait_for_error(&self, limit: Duration) -> Option<Error> {
+    pub(crate) fn wait_for_error(&self, limit: Duration) -> Option<Error> {
         let found = self.wait(Instant::now() + limit, |state| state.error.clone(), |_, _| None);
         found.ok().flatten()
     }
 
     /// The error that the loss of a rank is.
     pub(super) fn loss_error(&self, loss: &Loss) -> Error {
-        let member = self.members().get(loss.rank as usize);
-        let place = member.map(|m| format!(" (process {} on {})", m.pid, m.host)).unwrap_or_default();
         let last = RankState::from_bytes(&loss.state).and_then(|state| last_words(&state));
-        ErrorKind::PeerLost { peer: loss.rank, place, cause: loss.cause.clone(), last }.into()
+        let (place, cause) = (self.place(loss.rank), loss.cause.clone());
+        ErrorKind::PeerLost { peer: loss.rank, place, cause, last }.into()
+    }
+
+    /// A loss that this rank alone has noticed.
+    pub(super) fn lost_to(&self, peer: Rank, cause: impl Into<String>) -> Error {
+        ErrorKind::PeerLost { peer, place: self.place(peer), cause: cause.into(), last: None }.into()
+    }
+
+    /// A rank's process and host in parentheses, with a space in front; empty where they are not known.
+    pub(crate) fn place(&self, rank: Rank) -> String {
+        let member = self.members().get(rank as usize);
+        member.map(|m| format!(" (process {} on {})", m.pid, m.host)).unwrap_or_default()
     }
 }
 

@@ -415,7 +415,7 @@ impl Bootstrap {
             Some(Ok(all)) => Ok(all),
             Some(Err(GatherFailed { absent, left: true })) => {
                 let rank = absent.first().copied().unwrap_or_default();
-                Err(Error::lost(rank, "it closed its communicator before this call"))
+                Err(self.health.lost_to(rank, "it closed its communicator before this call"))
             }
             Some(Err(GatherFailed { absent, left: false })) => Err(timeout(absent)),
             None => {
@@ -457,6 +457,12 @@ impl Bootstrap {
     /// be another; `None` if there is none within a few seconds.
     pub fn inquire(&self, reason: &flight::Reason) -> Option<Error> {
         self.health.command(Command::Inquire { reason: reason.to_bytes() });
+        self.health.wait_for_error(PATIENCE)
+    }
+
+    /// Ends the communicator for all ranks with a verdict. The error with which it has ended, which may also be another.
+    pub fn pronounce(&self, verdict: &flight::Verdict) -> Option<Error> {
+        self.end(EndKind::Verdict, serde_json::to_string(verdict).unwrap_or_default());
         self.health.wait_for_error(PATIENCE)
     }
 

@@ -92,7 +92,10 @@ impl Swapper<'_> {
     /// What the control plane knows of a peer that has hung up.
     fn explain(&self, error: Error) -> Error {
         match error.kind() {
-            ErrorKind::PeerLost { .. } => self.bootstrap.health.wait_for_error(EXPLANATION).unwrap_or(error),
+            ErrorKind::PeerLost { peer, cause, .. } => {
+                let health = &self.bootstrap.health;
+                health.wait_for_error(EXPLANATION).unwrap_or_else(|| health.lost_to(*peer, cause.as_str()))
+            }
             _ => error,
         }
     }

@@ -28,7 +28,7 @@ use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
+use crate::flight::{Blame, Entry, Identity, Memory, Reason, Recorder, Verdict};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -47,6 +47,9 @@ use transfers::Transfers;
 
 /// A rank that has left may have done its part of a call before; for so long its last pieces are waited for.
 const LAST_PIECES: Duration = Duration::from_millis(100);
+
+/// How long the control plane may take to know why a link is in disorder.
+const EXPLANATION: Duration = Duration::from_millis(200);
 
 /// The arguments of a collective that all ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -356,13 +359,31 @@ impl Communicator {
         if waited >= LAST_PIECES
             && let Some(rank) = self.health.who_left(self.awaited(running))
         {
-            return Err(Error::lost(rank, "it closed its communicator before this call was over"));
+            return Err(self.leaver(rank, running));
         }
         if waited >= self.limit() {
             let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
             return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
         }
         Ok(())
+    }
+
+    /// The end of calls that a rank will not come to any more, in the same words for all that wait in them.
+    #[cold]
+    fn leaver(&self, rank: Rank, running: &[usize]) -> Error {
+        let calls = running.iter().map(|&index| &self.plans.schedules[index]);
+        let (names, numbers): (Vec<String>, Vec<u64>) =
+            calls.map(|s| (format!("{} #{}", s.spec().collective, s.number()), s.number())).unzip();
+        let place = self.health.place(rank);
+        let text = format!(
+            "rank {rank}{place} closed its communicator before {} was over; all ranks must make the same calls before \
+             they leave; shrink the communicator or destroy it",
+            names.join(" and ")
+        );
+        let (culprits, sequence) = (vec![rank], numbers.first().copied());
+        let verdict = Verdict { blame: Blame::Absent, culprits, sequence, text };
+        let told = self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.pronounce(&verdict));
+        told.unwrap_or_else(|| ErrorKind::Verdict(verdict).into())
     }
 
     /// The ranks that the running calls wait for.
@@ -408,6 +429,8 @@ impl Communicator {
     #[cold]
     fn breaks(&mut self, error: Error) -> Error {
         let error = match error.kind() {
+            // A peer that goes leaves its links in disorder; the control plane knows that it has gone, or will.
+            ErrorKind::Transport { .. } => self.health.wait_for_error(EXPLANATION).unwrap_or(error),
             // What the peer has asked for is known to the control plane.
             ErrorKind::Mismatch { peer, .. } => {
                 self.inquire(&Reason::Mismatch { by: self.rank, peer: *peer }).unwrap_or(error)

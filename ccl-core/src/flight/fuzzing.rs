@@ -56,6 +56,7 @@ pub(crate) fn verdict_seeds() -> Vec<(String, Vec<u8>)> {
         host: format!("n{rank}"),
         now_ns: 1_000_000_000,
         calls: call.sequence + 1,
+        transfers: vec![CallState { name: "send".into(), peer: Some(3), ..call.clone() }],
         running: vec![call],
         waits: vec![WaitState { peers: vec![on], ..wait() }],
         ..RankState::default()
@@ -179,6 +180,7 @@ pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
         now_ns: 1_000_000,
         calls: 92,
         last: Some(CallState { sequence: 90, root: Some(1), peer: Some(0), ..call.clone() }),
+        transfers: vec![CallState { name: "send".into(), peer: Some(3), ..call.clone() }],
         running: vec![call],
         waits: vec![wait()],
         progress: Some(Progress { done: 2, total: 7 }),
