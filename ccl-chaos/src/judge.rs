@@ -223,11 +223,9 @@ impl Bench<'_> {
 
     fn failure(&mut self, rank: Rank, failure: &Failure) {
         let say = |what: &str| format!("{what} ({:?}, {:?}): {}", failure.stage, failure.case, failure.text);
-        // A split's ranks have numbers of their own, by which this error names one.
-        let in_split = failure.case == Case::Bootstrap && matches!(failure.stage, Stage::Split(_));
-        // Who comes when the others have given up already cannot know because of whom.
-        let too_late = failure.case == Case::Bootstrap && failure.stage == Stage::Join;
-        if !in_split && !self.cases(rank, failure).contains(&failure.case) {
+        let in_split = matches!(failure.stage, Stage::Split(_));
+        let without_root = in_split && failure.case == Case::Bootstrap;
+        if !without_root && !self.cases(rank, failure).contains(&failure.case) {
             self.complain(Class::WrongError, rank, say("not the error for this"));
             return;
         }
@@ -236,20 +234,18 @@ impl Bench<'_> {
             return;
         }
         let guilty = self.guilty(failure);
-        if let Some(other) =
-            failure.accused.iter().find(|accused| !guilty.iter().any(|(who, _)| who == *accused))
-        {
+        let accused = self.accused(failure);
+        if let Some(other) = accused.iter().find(|accused| !guilty.iter().any(|(who, _)| who == *accused)) {
             self.complain(Class::FalseAccusation, rank, say(&format!("rank {other} has done nothing")));
             return;
         }
-        let named = |who: &Rank| {
-            in_split || too_late || failure.accused.contains(who) || mentions(&failure.text, *who)
-        };
+        let unnamed = in_split || failure.case == Case::Bootstrap;
+        let named = |who: &Rank| unnamed || failure.accused.contains(who) || mentions(&failure.text, *who);
         let Some(since) = guilty.iter().filter(|(who, _)| named(who)).map(|(_, at)| *at).min() else {
             self.complain(Class::Words, rank, say("it names no culprit"));
             return;
         };
-        if failure.case == Case::PeerLost && !matches!(failure.stage, Stage::Join) {
+        if failure.case == Case::PeerLost && !in_split && failure.stage != Stage::Join {
             let place = |who: &Rank| format!("process {} on ", self.of(*who).pid);
             if !failure.accused.iter().map(place).all(|place| failure.text.contains(&place)) {
                 self.complain(Class::Words, rank, say("it does not name the process"));
@@ -265,6 +261,18 @@ impl Bench<'_> {
         }
     }
 
+    /// Whom it names. A split's ranks have numbers of their own, so there processes count, where they are named.
+    fn accused(&self, failure: &Failure) -> Vec<Rank> {
+        if !matches!(failure.stage, Stage::Split(_)) {
+            return failure.accused.clone();
+        }
+        let is_named = |rank: &Rank| {
+            let place = format!("process {}", self.of(*rank).pid);
+            failure.text.split(&place).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        (0..self.trial.ranks).filter(is_named).collect()
+    }
+
     fn thawed(&self, rank: Rank) -> bool {
         self.trial.is_culprit(rank) && self.trial.kind == Kind::FreezeThaw
     }
@@ -274,10 +282,15 @@ impl Bench<'_> {
         let since = |rank: Rank| {
             let record = self.of(rank);
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
-            // When rank 0 has given up, its root service ends with it, and nobody else can join.
+            // When rank 0 has given up, its root service ends with it, and nobody else can join; and of a split's
+            // ranks, those leave that have an error of the whole.
             let gave_up = record.failures().next().map(|own| own.at);
-            let root = gave_up.filter(|_| rank == 0 && failure.stage == Stage::Join);
-            Some((rank, own.or(record.exit()).or(root)?))
+            let may_leave = match failure.stage {
+                Stage::Join => rank == 0,
+                stage => matches!(stage, Stage::Split(_)),
+            };
+            let left = gave_up.filter(|_| may_leave);
+            Some((rank, own.or(record.exit()).or(left)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()
     }

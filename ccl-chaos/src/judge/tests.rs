@@ -118,6 +118,21 @@ fn a_rank_that_has_ended_its_process_may_be_named_from_then_on() {
 }
 
 #[test]
+fn in_a_split_processes_are_named() {
+    let says = |pid: u32| {
+        move |_: &mut Trial, record: &mut Record| {
+            let failure = failure(record, 0);
+            (failure.stage, failure.accused) = (Stage::Split(1), vec![0]);
+            failure.text = format!("rank 0 (process {pid} on vm) is lost");
+            // Before the others, who may leave the split when they have theirs.
+            failure.at -= SECOND / 1000;
+        }
+    };
+    assert_eq!(planted(killed, says(102)), []);
+    assert_eq!(planted(killed, says(101)), [FalseAccusation]);
+}
+
+#[test]
 fn a_leak_is_found() {
     let left = |_: &mut Trial, record: &mut Record| {
         record.ranks[0].events.push(Event::Left { what: "1 x descriptor of socket".into() });

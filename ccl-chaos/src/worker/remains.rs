@@ -67,23 +67,31 @@ fn without_number(target: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
 
-    /// The only test that looks at its process: others of the program run beside it.
+    /// Other tests run beside it in this process, so what is planted has names of its own.
     #[test]
-    fn a_planted_socket_mapping_and_thread_are_found() {
+    fn a_planted_descriptor_mapping_and_thread_are_found() {
         let before = Remains::now();
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let file = fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
         let memory = ccl::SharedMemory::alloc(4096).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = thread::Builder::new().name("planted".into()).spawn(move || stopped.recv()).unwrap();
         let found = before.beyond(Duration::ZERO).join(", ");
-        assert!(found.contains("descriptor of socket"), "{found}");
-        assert!(found.contains("mapping of /memfd:") || found.contains("descriptor of /memfd:"), "{found}");
-        let planted = "thread planted";
-        assert!(found.contains(planted), "{found}");
-        drop((socket, memory, stop));
+        let planted = [concat!("descriptor of ", env!("CARGO_MANIFEST_DIR")), "thread planted"];
+        assert!(planted.iter().all(|planted| found.contains(planted)), "{found}");
+        assert!(found.contains("mapping of /memfd:"), "{found}");
+        drop((file, memory, stop));
         let _ = thread.join();
-        assert!(!before.beyond(Duration::from_secs(1)).join(", ").contains(planted));
+        let left = before.beyond(Duration::from_secs(1)).join(", ");
+        assert!(planted.iter().all(|planted| !left.contains(planted)), "{left}");
+    }
+
+    #[test]
+    fn sockets_count_by_kind() {
+        assert_eq!(without_number("socket:[4711]"), "socket");
+        assert_eq!(without_number("/memfd:name (deleted)"), "/memfd:name (deleted)");
+        let held = |many| Remains(BTreeMap::from([("descriptor of socket".to_string(), many)]));
+        assert_eq!(held(3).less(&held(1)), ["2 x descriptor of socket"]);
+        assert_eq!(held(1).less(&held(3)), [""; 0]);
     }
 }

@@ -67,7 +67,8 @@ impl Node {
 
     /// A dial has failed.
     pub(super) fn unreached(&mut self, peer: Rank, cause: String, refused: bool) {
-        if peer >= self.overlay.ranks() || self.overlay.is_gone(peer) || self.links.is_linked(peer) {
+        let other = peer < self.overlay.ranks() && peer != self.overlay.rank();
+        if !other || self.overlay.is_gone(peer) || self.links.is_linked(peer) {
             return self.dials.remove(peer);
         }
         if refused {
