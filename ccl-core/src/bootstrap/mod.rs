@@ -60,6 +60,9 @@ use wire::{Member, Message, Refusal};
 /// How much longer than its deadline a rank waits for the root's word on who is absent.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long a root service that listened before may refuse to be called before it counts as gone.
+const NOBODY: Duration = Duration::from_millis(500);
+
 /// How often a rank that still connects tells those who have connected to it that it lives.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
@@ -208,7 +211,7 @@ impl Joining<'_> {
             }
             // The root listens from before there is an id until all have joined, or somebody has failed to.
             if !id.is_rendezvous()
-                && start.elapsed() > GRACE
+                && start.elapsed() > NOBODY
                 && let Some((cause, true)) = dialer.has_failed()
             {
                 let what = "no root service any more: rank 0, or whoever made the id, is dead, or the others have failed to join";

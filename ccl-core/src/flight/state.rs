@@ -24,6 +24,9 @@ pub struct RankState {
     pub running: Vec<CallState>,
     /// The collective that ended last.
     pub last: Option<CallState>,
+    /// The collectives that ended before it, the latest first: a rank may be some calls ahead of its peers.
+    #[serde(default)]
+    pub earlier: Vec<CallState>,
     /// The transfers that ended last.
     #[serde(default)]
     pub transfers: Vec<CallState>,

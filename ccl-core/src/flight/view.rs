@@ -56,6 +56,8 @@ struct Entry {
 /// Calls and waits in a state: what fits a message.
 const MOST_RUNNING: usize = 12;
 const MOST_TRANSFERS: usize = 4;
+/// Collectives that a state tells of beside the last: as many as ranks are ahead of each other where calls are small.
+const MOST_EARLIER: usize = 16;
 
 impl<'a> View<'a> {
     /// The record that begins at the first line; `None` if there is none, or one of another version.
@@ -96,6 +98,8 @@ impl<'a> View<'a> {
             let call = entry.call()?;
             Some(CallState { ended_ns: call.ended_ns.or(seen_idle), ..call })
         });
+        let earlier = collectives.iter().rev().filter(|entry| !entry.is_running()).skip(1);
+        let earlier = earlier.take(MOST_EARLIER).filter_map(Entry::call).collect();
         let ended = transfers.iter().rev().filter(|entry| !entry.is_running());
         let ended = ended.filter_map(Entry::call).take(MOST_TRANSFERS).collect();
         let running = collectives.iter().chain(&transfers).filter(|entry| entry.is_running());
@@ -115,6 +119,7 @@ impl<'a> View<'a> {
             calls: collectives.last().map_or(0, |entry| entry.sequence.saturating_add(1)),
             running,
             last,
+            earlier,
             transfers: ended,
             waits,
             progress,

@@ -21,8 +21,13 @@ struct Side<'a> {
 pub(super) fn collectives(scene: &Scene<'_>) -> Option<Verdict> {
     let mut numbers: BTreeMap<u64, BTreeMap<u64, Side<'_>>> = BTreeMap::new();
     for (rank, state) in &scene.states {
-        let mut calls: Vec<&CallState> =
-            state.running.iter().chain(&state.last).filter(|call| call.peer.is_none()).collect();
+        let mut calls: Vec<&CallState> = state
+            .running
+            .iter()
+            .chain(&state.last)
+            .chain(&state.earlier)
+            .filter(|call| call.peer.is_none())
+            .collect();
         calls.dedup_by_key(|call| call.sequence);
         for call in calls {
             let sides = numbers.entry(call.sequence).or_default();
