@@ -75,7 +75,14 @@ mod tests {
         let file = fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
         let memory = ccl::SharedMemory::alloc(4096).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let thread = thread::Builder::new().name("planted".into()).spawn(move || stopped.recv()).unwrap();
+        let (start, started) = std::sync::mpsc::channel();
+        // A thread gives itself its name.
+        let body = move || {
+            start.send(()).unwrap();
+            stopped.recv()
+        };
+        let thread = thread::Builder::new().name("planted".into()).spawn(body).unwrap();
+        started.recv().unwrap();
         let found = before.beyond(Duration::ZERO).join(", ");
         let planted = [concat!("descriptor of ", env!("CARGO_MANIFEST_DIR")), "thread planted"];
         assert!(planted.iter().all(|planted| found.contains(planted)), "{found}");
