@@ -96,6 +96,16 @@ impl Dialer {
         Ok(false)
     }
 
+    /// Whether the other end has closed a conversation that had begun.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.up && self.connection.closed.is_some()
+    }
+
+    /// Starts anew.
+    pub(super) fn again(self) -> Result<Dialer> {
+        Dialer::new(self.addresses, self.key, self.purpose, self.words)
+    }
+
     /// Whether both ends have proved themselves.
     pub(super) fn is_up(&self) -> bool {
         self.up

@@ -297,20 +297,27 @@ impl Joining<'_> {
         let mut missing: Vec<Rank> = tree::children(rank, ranks).collect();
         let parent = tree::parent(rank);
         loop {
-            for (connection, message) in lobby.greet(Instant::now()) {
+            for (mut connection, message) in lobby.greet(Instant::now()) {
                 let Message::Caller { rank: caller } = message else { continue };
                 match connection.session.purpose() {
                     Some(Purpose::Tree) if missing.contains(&caller) => {
                         missing.retain(|child| *child != caller);
+                        connection.say(Message::Control(node::Message::Ping { state: Vec::new() }));
                         joined.push((caller, connection));
                     }
                     Some(Purpose::Swap) if caller < rank => self.health.receive_caller(caller, connection),
                     _ => {}
                 }
             }
-            let is_up = dialer.as_mut().map_or(Ok(false), Dialer::connect)?;
-            if let (true, Some(parent), Some(dialling)) = (is_up, parent, dialer.take_if(|_| is_up)) {
-                joined.push((parent, dialling.connection));
+            // Until the parent has said something it may not have let this rank in.
+            let heard = dialer.as_mut().map_or(Ok(None), Dialer::hear)?;
+            match (parent, heard, dialer.take()) {
+                (Some(parent), Some(Message::Control(_)), Some(dialled)) => {
+                    joined.push((parent, dialled.connection));
+                }
+                // The root says why, or the parent comes back.
+                (_, _, Some(hung_up)) if hung_up.has_hung_up() => *dialer = Some(hung_up.again()?),
+                (_, _, waiting) => *dialer = waiting,
             }
             if missing.is_empty() && dialer.is_none() {
                 return Ok(());

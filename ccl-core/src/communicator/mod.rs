@@ -91,6 +91,8 @@ pub struct Communicator {
     limit: Option<Duration>,
     /// Calls made so far.
     sequence: u64,
+    /// Collectives that were prepared and have no number yet: those of the group that is being prepared.
+    unnumbered: u64,
     recorder: Arc<Recorder>,
     broken: Option<String>,
 }
@@ -159,6 +161,7 @@ impl Communicator {
             algorithm: None,
             limit: None,
             sequence: 0,
+            unnumbered: 0,
             recorder,
             broken: None,
             config,

@@ -73,8 +73,9 @@ impl Communicator {
         let algorithm = choice.algorithm.name();
         let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
         let about = about(call, algorithm, &layout, fingerprint);
-        let schedule =
-            self.recorded(&[(about, self.sequence)], |this| this.schedule(call, choice.algorithm))?;
+        let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
+            this.schedule(call, choice.algorithm)
+        })?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, about }))
     }
@@ -116,8 +117,9 @@ impl Communicator {
             fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
-        let schedule =
-            self.recorded(&[(about, self.sequence)], |this| this.schedule(&even, choice.algorithm))?;
+        let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
+            this.schedule(&even, choice.algorithm)
+        })?;
         Ok(Prepared { schedule, layout, reducer, about })
     }
 
@@ -208,7 +210,7 @@ impl Communicator {
     /// eyes it has begun.
     pub(super) fn connect(&mut self, program: &Program) -> Result<()> {
         let (start, deadline) = (Instant::now(), self.deadline());
-        let number = self.sequence;
+        let number = self.sequence + self.unnumbered;
         let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
         let connected = self.routes.connect(program, &mut bootstrap.exchange(deadline));
         connected.map_err(|error| {

@@ -317,6 +317,15 @@ impl Communicator {
     /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
     fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
         self.usable()?;
+        let prepared = self.prepare_all(operations);
+        self.unnumbered = 0;
+        prepared
+    }
+
+    fn prepare_all<'b>(
+        &mut self,
+        operations: Vec<Operation<'b>>,
+    ) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
         let transfers = operations.iter().filter_map(|operation| match &operation.what {
             What::Send(transfer) => Some((Side::Send, *transfer)),
             What::Receive(transfer) => Some((Side::Receive, *transfer)),
@@ -356,6 +365,7 @@ impl Communicator {
                 ),
             };
             call.layout.check(&buffers)?;
+            self.unnumbered += u64::from(line == Line::Collectives);
             prepared.push((line, call, buffers));
         }
         let (sends, receives) = to_self;
