@@ -331,8 +331,9 @@ cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 // `device` is NULL or writable.
 cclResult_t cclCommDevice(cclComm_t comm, int *device);
 
-// Writes what this rank does at this moment to `text`, in JSON: the calls that run and what they wait for, the call that ended
-// last, the error if there is one. It waits for nothing and asks nobody, so it also works while a call is stuck.
+// Writes what this rank does and has done to `text`, in JSON: the calls that run and what they wait for, the last calls, the
+// error if there is one; it is what `rdmaccl flight` reads. While it joins, it says no more than that. It waits for nothing and
+// asks nobody, so it also works while a call is stuck.
 //
 // `size` says how many bytes there are at `text`, and then how many are needed, with the 0 at the end. `text` may be
 // NULL, to ask for that. If there are too few, nothing is written, and the call is refused; since the state changes, ask

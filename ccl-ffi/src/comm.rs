@@ -3,7 +3,7 @@
 use crate::handles::{SLOTS, Slot, Table};
 use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
-use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, ReduceOp, Result, Turn, Turnstile};
+use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, Record, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -54,7 +54,7 @@ pub(crate) struct Face {
     /// Knows also what happens between calls, and while it joins.
     pub(crate) alarm: AbortHandle,
     /// Set when all ranks have joined.
-    joined: AtomicBool,
+    joined: OnceLock<Record>,
     /// The first error that no caller was told of, or that broke it.
     error: OnceLock<Error>,
     finalized: AtomicBool,
@@ -74,7 +74,7 @@ impl Face {
             size,
             name,
             alarm,
-            joined: AtomicBool::new(false),
+            joined: OnceLock::new(),
             error: OnceLock::new(),
             finalized: AtomicBool::new(false),
             operators: Monitor::default(),
@@ -82,7 +82,12 @@ impl Face {
     }
 
     fn has_joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.joined.get().is_some()
+    }
+
+    /// What it does and has done, once it has joined.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.joined.get()
     }
 
     /// Why it is not well: what happened to a call, or else what is known without one: a peer's death, say.
@@ -158,9 +163,10 @@ pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
 /// Puts what has joined behind its handle; [`ErrorKind::Aborted`] if the handle was aborted meanwhile.
 pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<()> {
     let Ok((_, turn)) = turn(comm) else { return Err(ErrorKind::Aborted.into()) };
+    let record = communicator.record();
     *turn.enter() = Content::Ready(Box::new(communicator));
     // Whoever sees it finds the communicator, in a turn taken afterwards.
-    face.joined.store(true, Ordering::Release);
+    let _ = face.joined.set(record);
     Ok(())
 }
 

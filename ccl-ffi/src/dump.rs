@@ -6,8 +6,9 @@ use crate::result::{cclResult_t, guard};
 use ccl::Error;
 use std::ffi::c_char;
 
-/// Writes what this rank does at this moment to `text`, in JSON: the calls that run and what they wait for, the call that ended
-/// last, the error if there is one. It waits for nothing and asks nobody, so it also works while a call is stuck.
+/// Writes what this rank does and has done to `text`, in JSON: the calls that run and what they wait for, the last calls, the
+/// error if there is one; it is what `rdmaccl flight` reads. While it joins, it says no more than that. It waits for nothing and
+/// asks nobody, so it also works while a call is stuck.
 ///
 /// `size` says how many bytes there are at `text`, and then how many are needed, with the 0 at the end. `text` may be
 /// NULL, to ask for that. If there are too few, nothing is written, and the call is refused; since the state changes, ask
@@ -39,12 +40,10 @@ pub unsafe extern "C" fn cclCommDump(comm: cclComm_t, text: *mut c_char, size: *
 }
 
 fn describe(face: &Face) -> String {
-    let mut object = match face.alarm.state() {
-        Some(state) => serde_json::json!(state),
-        None => serde_json::json!({ "rank": face.rank, "ranks": face.size, "pid": std::process::id() }),
-    };
-    object["name"] = face.name.as_str().into();
-    object["joining"] = face.is_joining().into();
-    object["error"] = face.error().map(|error| error.to_string()).into();
-    object.to_string()
+    let error = face.error().map(|error| error.to_string());
+    match face.record() {
+        Some(record) => record.dump(error),
+        None => serde_json::json!({ "joining": face.is_joining(), "rank": face.rank, "ranks": face.size, "cause": error })
+            .to_string(),
+    }
 }

@@ -80,7 +80,7 @@ fn of_joining() {
             wait_for("the handle", || handle.load(Ordering::Acquire) != 0);
             let comm = handle.load(Ordering::Acquire);
             refused(cclCommCount(comm, &mut 0), INVALID_USAGE, "still joining");
-            assert!(dump(comm).contains(r#""joining":true"#), "{}", dump(comm));
+            assert_eq!(dump(comm)["joining"], true);
             soon(|| ok(cclCommAbort(comm)));
             ok(cclCommAbort(comm));
             let (code, words) = soon(|| joining.join().expect("no panic"));
@@ -96,7 +96,7 @@ fn of_a_call_from_many_threads() {
     let comms = patient::<3>();
     std::thread::scope(|scope| {
         let call = scope.spawn(move || (all_reduce(&mut [1f32; 10], comms[1], 0), last_error(0)));
-        wait_for("the call", || dump(comms[1]).contains("all_reduce"));
+        wait_for("the call", || running(comms[1]).is_some());
         for _ in 0..4 {
             scope.spawn(move || soon(|| ok(cclCommAbort(comms[1]))));
         }
@@ -114,7 +114,7 @@ fn of_a_stream_and_of_a_group() {
     let stream = stream();
     let mut buffers = [[1f32; 10]; 3];
     buffers.iter_mut().for_each(|buffer| ok(all_reduce(buffer, comms[0], stream)));
-    wait_for("the first call", || dump(comms[0]).contains("all_reduce"));
+    wait_for("the first call", || running(comms[0]).is_some());
     soon(|| ok(cclCommAbort(comms[0])));
     soon(|| refused(cclHostStreamSynchronize(stream), INVALID_USAGE, "aborted"));
     assert_eq!(buffers, [[1f32; 10]; 3]);
@@ -130,7 +130,7 @@ fn of_a_stream_and_of_a_group() {
             ok(cclRecv([0f32; 4].as_mut_ptr().cast(), 4, FLOAT32, 1, two[0], 0));
             (cclGroupEnd(), last_error(0))
         });
-        wait_for("the group", || dump(one[0]).contains("all_reduce") || dump(one[0]).contains("broken\":\""));
+        wait_for("the group", || running(one[0]).is_some());
         soon(|| ok(cclCommAbort(one[0])));
         let (code, words) = soon(|| group.join().expect("no panic"));
         assert_eq!((code, words.contains("aborted")), (INVALID_USAGE, true), "{words}");

@@ -2,7 +2,7 @@
 
 use crate::{
     AbortHandle, Agreement, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey,
-    Rank, ReduceOp, Route, SharedMemory, UniqueId,
+    Rank, Record, ReduceOp, Route, SharedMemory, UniqueId,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
@@ -250,6 +250,11 @@ impl Communicator {
     /// What this rank does and has done, as JSON: what `rdmaccl flight` reads.
     pub fn dump(&self) -> String {
         self.core.dump()
+    }
+
+    /// Its flight record, for other threads: reading it waits for no call.
+    pub fn record(&self) -> Record {
+        self.core.record()
     }
 
     /// Why no more calls are taken, if so: the first error in the middle of a call.

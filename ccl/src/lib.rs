@@ -60,7 +60,7 @@ mod uneven;
 mod loom_tests;
 
 pub use ccl_core::bootstrap::{UNIQUE_ID_BYTES, UniqueId, launch};
-pub use ccl_core::communicator::{AbortHandle, Call, Explanation, Operation, Route};
+pub use ccl_core::communicator::{AbortHandle, Call, Explanation, Operation, Record, Route};
 pub use ccl_core::config::{self, Config};
 pub use ccl_core::control::Agreement;
 pub use ccl_core::engine::Blocks;

@@ -28,7 +28,7 @@ pub(crate) fn docs() -> Outcome {
 /// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit.
 pub(crate) fn proofs() -> Outcome {
     tests(&mut command(
-        "cargo test --profile fast --package ccl-core --test verify_* --test cluster_faults --test control_seeds --locked \
+        "cargo test --profile fast --package ccl-core --test verify_* --test cluster_faults --test control_* --locked \
          --no-fail-fast -- --nocapture --include-ignored",
     ))
 }

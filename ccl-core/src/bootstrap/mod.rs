@@ -63,6 +63,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How often a rank that still connects tells those who have connected to it that it lives.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
 
+/// How long a rank that failed to join tries to tell its neighbours why.
+const EXCUSE: Duration = Duration::from_millis(100);
+
 /// How long a rank waits for a verdict: an inquest, and the ways there and back.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
@@ -208,7 +211,7 @@ impl Joining<'_> {
                 && start.elapsed() > GRACE
                 && let Some((cause, true)) = dialer.has_failed()
             {
-                let what = "no root service any more; the others have failed to join, or the process that made the id is dead";
+                let what = "no root service any more: rank 0, or whoever made the id, is dead, or the others have failed to join";
                 return Err(bootstrap_error(format!("{what} ({cause})")));
             }
             let now = Instant::now();
@@ -250,16 +253,33 @@ impl Joining<'_> {
                     root.hear();
                 }
             }
-            // Neighbours that are further must not take it for this rank's doing.
-            Err(error) => {
-                if let ErrorKind::PeerLost { peer, cause, .. } = error.kind() {
-                    let loss = Loss { rank: *peer, cause: cause.clone(), state: Vec::new() };
-                    let fact = node::Message::Fact(node::Fact::Lost(loss));
-                    joined.iter_mut().for_each(|(_, c)| c.say(Message::Control(fact.clone())));
-                }
-            }
+            Err(error) => self.excuse(error, &mut joined)?,
         }
         grown.map(|()| joined)
+    }
+
+    /// Tells neighbours that are further why this rank will not come, or they would take it for dead.
+    fn excuse(&self, error: &Error, joined: &mut [(Rank, Connection)]) -> Result<()> {
+        let why = match error.kind() {
+            ErrorKind::PeerLost { peer, cause, .. } => {
+                node::Fact::Lost(Loss { rank: *peer, cause: cause.clone(), state: Vec::new() })
+            }
+            kind => {
+                let aborted = matches!(kind, ErrorKind::Aborted);
+                let kind = if aborted { EndKind::Aborted } else { EndKind::Failed };
+                node::Fact::Ended(End { by: self.rank, kind, text: error.to_string() })
+            }
+        };
+        for fact in [why, node::Fact::Left(self.rank)] {
+            let message = Message::Control(node::Message::Fact(fact));
+            joined.iter_mut().for_each(|(_, connection)| connection.say(message.clone()));
+        }
+        let end = Instant::now() + EXCUSE;
+        while !joined.iter_mut().all(|(_, connection)| connection.is_flushed()) && Instant::now() < end {
+            wait(&[], None, joined.iter_mut().map(|(_, connection)| connection), end)?;
+            joined.iter_mut().for_each(|(_, connection)| drop(connection.hear()));
+        }
+        Ok(())
     }
 
     fn grow_until(

@@ -85,6 +85,9 @@ impl Exchange for Swapper<'_> {
     }
 }
 
+/// What a peer that has left has said before may still be on its way; for so long it is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// How long the control plane may take to know why a peer has hung up.
 const EXPLANATION: Duration = Duration::from_millis(500);
 
@@ -114,18 +117,23 @@ impl Swapper<'_> {
             }
             self.bootstrap.check()?;
             let now = Instant::now();
+            let pending = || sides.iter().zip(blobs).filter(|(side, _)| !matches!(side, Side::Done));
+            if now - start >= LAST_WORDS
+                && let Some(rank) = self.bootstrap.health.who_left(pending().map(|(_, (peer, _))| *peer))
+            {
+                return Err(Error::lost(rank, "it closed its communicator before this call"));
+            }
             if now >= self.deadline {
-                let pending = sides.iter().zip(blobs).filter(|(side, _)| !matches!(side, Side::Done));
                 return Err(ErrorKind::Timeout {
                     phase: "swapping connection data".into(),
                     waited: start.elapsed(),
-                    absent: pending.map(|(_, (peer, _))| *peer).collect(),
+                    absent: pending().map(|(_, (peer, _))| *peer).collect(),
                     remedy: "all ranks of a call must connect at the same time; look at the logs of these"
                         .into(),
                 }
                 .into());
             }
-            let mut until = self.deadline;
+            let mut until = self.deadline.min(start.max(now - LAST_WORDS / 2) + LAST_WORDS);
             for side in &sides {
                 if let Side::Dialling(dialer) = side
                     && !dialer.is_up()

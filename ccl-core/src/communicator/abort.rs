@@ -3,7 +3,6 @@
 use crate::bootstrap::Health;
 use crate::control::EndKind;
 use crate::error::Error;
-use crate::flight::RankState;
 use std::sync::Arc;
 
 /// Aborts a communicator from any thread, at any time, more than once; also while it is still joining.
@@ -36,11 +35,6 @@ impl AbortHandle {
     /// [`ErrorKind::Ended`](crate::ErrorKind::Ended). Agreeing and shrinking work from then on.
     pub fn revoke(&self, reason: &str) {
         self.health.end(EndKind::Revoked, reason);
-    }
-
-    /// What this rank does at this moment, from its flight record; `None` while it joins.
-    pub fn state(&self) -> Option<RankState> {
-        self.health.state()
     }
 
     /// Whether somebody has aborted.

@@ -38,6 +38,7 @@ pub use operation::Operation;
 use patience::{Patience, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
+pub use record::Record;
 pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::sync::Arc;
@@ -359,7 +360,9 @@ impl Communicator {
         if waited >= LAST_PIECES
             && let Some(rank) = self.health.who_left(self.awaited(running))
         {
-            return Err(self.leaver(rank, running));
+            let schedule = &self.plans.schedules[running[0]];
+            let (call, number) = (schedule.spec().collective, schedule.number());
+            return Err(self.leaver(rank, &format!("{call} #{number}"), number));
         }
         if waited >= self.limit() {
             let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
@@ -368,20 +371,15 @@ impl Communicator {
         Ok(())
     }
 
-    /// The end of calls that a rank will not come to any more, in the same words for all that wait in them.
+    /// The end of a call that a rank will not come to any more, in the same words for all that wait in it.
     #[cold]
-    fn leaver(&self, rank: Rank, running: &[usize]) -> Error {
-        let calls = running.iter().map(|&index| &self.plans.schedules[index]);
-        let (names, numbers): (Vec<String>, Vec<u64>) =
-            calls.map(|s| (format!("{} #{}", s.spec().collective, s.number()), s.number())).unzip();
+    fn leaver(&self, rank: Rank, call: &str, number: u64) -> Error {
         let place = self.health.place(rank);
         let text = format!(
-            "rank {rank}{place} closed its communicator before {} was over; all ranks must make the same calls before \
-             they leave; shrink the communicator or destroy it",
-            names.join(" and ")
+            "rank {rank}{place} closed its communicator before {call} was over; all ranks must make the same calls \
+             before they leave; shrink the communicator or destroy it"
         );
-        let (culprits, sequence) = (vec![rank], numbers.first().copied());
-        let verdict = Verdict { blame: Blame::Absent, culprits, sequence, text };
+        let verdict = Verdict { blame: Blame::Absent, culprits: vec![rank], sequence: Some(number), text };
         let told = self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.pronounce(&verdict));
         told.unwrap_or_else(|| ErrorKind::Verdict(verdict).into())
     }

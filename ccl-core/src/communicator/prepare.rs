@@ -73,7 +73,8 @@ impl Communicator {
         let algorithm = choice.algorithm.name();
         let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
         let about = about(call, algorithm, &layout, fingerprint);
-        let schedule = self.recorded(&about, |this| this.schedule(call, choice.algorithm))?;
+        let schedule =
+            self.recorded(&[(about, self.sequence)], |this| this.schedule(call, choice.algorithm))?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
         Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, about }))
     }
@@ -115,7 +116,8 @@ impl Communicator {
             fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
-        let schedule = self.recorded(&about, |this| this.schedule(&even, choice.algorithm))?;
+        let schedule =
+            self.recorded(&[(about, self.sequence)], |this| this.schedule(&even, choice.algorithm))?;
         Ok(Prepared { schedule, layout, reducer, about })
     }
 
@@ -206,6 +208,7 @@ impl Communicator {
     /// eyes it has begun.
     pub(super) fn connect(&mut self, program: &Program) -> Result<()> {
         let (start, deadline) = (Instant::now(), self.deadline());
+        let number = self.sequence;
         let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
         let connected = self.routes.connect(program, &mut bootstrap.exchange(deadline));
         connected.map_err(|error| {
@@ -213,6 +216,11 @@ impl Communicator {
             let reason = match error.kind() {
                 ErrorKind::Timeout { .. } => Reason::Timeout { by, waited: start.elapsed() },
                 ErrorKind::Transport { peer: Some(peer), .. } => Reason::Mismatch { by, peer: *peer },
+                ErrorKind::PeerLost { peer, .. } if self.health.is_well() => {
+                    let error = self.leaver(*peer, &format!("call #{number}"), number);
+                    self.break_with(error.to_string());
+                    return error;
+                }
                 _ => return error,
             };
             let error = self.inquire(&reason).unwrap_or(error);

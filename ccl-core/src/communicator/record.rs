@@ -2,8 +2,7 @@
 
 use super::Communicator;
 use crate::clock::{monotonic_ns, wall_ns};
-use crate::engine::WaitOn;
-use crate::flight::{self, About, Dump, Entry, RankState, Recorder, WaitFor, WaitState};
+use crate::flight::{self, About, Dump, Entry, RankState, Recorder};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,27 @@ use std::time::Duration;
 /// Calls of at least so many bytes have stamps: they take microseconds, and a look at the clock 25 ns.
 const STAMPED_FROM: u64 = 32 << 10;
 
+/// A communicator's flight record for other threads than the one that makes its calls: reading it waits for nothing.
+#[derive(Clone, Debug)]
+pub struct Record(Arc<Recorder>);
+
+impl Record {
+    /// [`Communicator::dump`] at this moment; `cause` is why it broke, if so.
+    pub fn dump(&self, cause: Option<String>) -> String {
+        self.make_dump(cause).to_json()
+    }
+
+    fn make_dump(&self, cause: Option<String>) -> Dump {
+        Dump::new(wall_ns(), cause, self.0.state(monotonic_ns()), self.0.calls())
+    }
+}
+
 impl Communicator {
+    /// Its flight record, for other threads.
+    pub fn record(&self) -> Record {
+        Record(Arc::clone(&self.recorder))
+    }
+
     /// What this rank does and has done. Others may read it at any moment.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
@@ -25,11 +44,7 @@ impl Communicator {
 
     /// What this rank does and has done, as a file of JSON has it.
     pub fn dump(&self) -> String {
-        self.make_dump(self.broken.clone()).to_json()
-    }
-
-    fn make_dump(&self, cause: Option<String>) -> Dump {
-        Dump::new(wall_ns(), cause, self.state(), self.recorder.calls())
+        self.record().dump(self.broken.clone())
     }
 
     /// The communicator breaks for this reason: the record says so, and goes into a file if somebody wants it.
@@ -38,17 +53,20 @@ impl Communicator {
         self.recorder.broken(cause, monotonic_ns());
         if let Some(folder) = &self.config.flight_dir
             && self.broken.is_none()
-            && let Err(error) = leave(folder, &self.make_dump(Some(cause.to_string())))
+            && let Err(error) = leave(folder, &self.record().make_dump(Some(cause.to_string())))
         {
             tracing::warn!(folder, %error, "the flight record could not be written");
         }
     }
 
-    /// Prepares a call, which may wait for the peers: meanwhile the record has it as one that runs.
-    pub(super) fn recorded<T>(&mut self, about: &About, prepare: impl FnOnce(&mut Self) -> T) -> T {
-        let entry = self.recorder.begin(about, self.sequence, Some(monotonic_ns()));
+    /// Prepares calls, which may wait for the peers: meanwhile the record has them, with their numbers, as ones that run.
+    pub(super) fn recorded<T>(&mut self, calls: &[(About, u64)], prepare: impl FnOnce(&mut Self) -> T) -> T {
+        let begin =
+            |(about, number): &(About, u64)| self.recorder.begin(about, *number, Some(monotonic_ns()));
+        let entries: Vec<Entry> = calls.iter().map(begin).collect();
         let prepared = prepare(self);
-        self.recorder.withdraw(entry);
+        // The last begun goes first: what is withdrawn must be the last of its ring.
+        entries.into_iter().rev().for_each(|entry| self.recorder.withdraw(entry));
         prepared
     }
 
@@ -57,14 +75,7 @@ impl Communicator {
     pub(super) fn record_waits(&self, running: &[usize], waited: Duration) {
         let since_ns = monotonic_ns().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
         let schedules = || running.iter().map(|index| &self.plans.schedules[*index]);
-        let waits = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
-            let (on, peers, channel) = match wait.on {
-                WaitOn::Piece { peer, channel } => (WaitFor::Piece, vec![peer], channel),
-                WaitOn::Credit { peers, channel } => (WaitFor::Credit, peers.to_vec(), channel),
-            };
-            let (lane, mv, tile) = (wait.lane as u32, wait.mv as u32, wait.tile as u64);
-            WaitState { lane, mv, tile, on, peers, channel, since_ns }
-        });
+        let waits = schedules().flat_map(|schedule| schedule.waits());
         let progress = schedules().map(|schedule| schedule.progress());
         let (done, total) = progress.fold((0, 0), |sum, (done, total)| (sum.0 + done, sum.1 + total));
         self.recorder.wait(since_ns, flight::Progress { done, total }, waits);

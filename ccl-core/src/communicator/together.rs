@@ -1,6 +1,6 @@
 //! Groups: calls that are started together and end together, on one communicator or several.
 
-use super::operation::{Operation, What};
+use super::operation::{Operation, Transfer, What};
 use super::patience::{Patience, Wait};
 use super::plans::Prepared;
 use super::transfers::Side;
@@ -317,11 +317,17 @@ impl Communicator {
     /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
     fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
         self.usable()?;
-        self.open_ends(operations.iter().filter_map(|operation| match &operation.what {
-            What::Send(transfer) => Some((transfer.peer, Side::Send)),
-            What::Receive(transfer) => Some((transfer.peer, Side::Receive)),
+        let transfers = operations.iter().filter_map(|operation| match &operation.what {
+            What::Send(transfer) => Some((Side::Send, *transfer)),
+            What::Receive(transfer) => Some((Side::Receive, *transfer)),
             What::Collective(_) | What::Uneven(..) => None,
-        }))?;
+        });
+        let transfers: Vec<(Side, Transfer)> = transfers.collect();
+        if !transfers.iter().all(|(side, transfer)| self.has_end(transfer.peer, *side)) {
+            let calls = self.about_transfers(&transfers);
+            let ends = transfers.iter().map(|(side, transfer)| (transfer.peer, *side));
+            self.recorded(&calls, |this| this.open_ends(ends))?;
+        }
         let (mut prepared, mut to_self) = (Vec::new(), (VecDeque::new(), VecDeque::new()));
         for Operation { what, buffers } in operations {
             let in_place = buffers.is_in_place();

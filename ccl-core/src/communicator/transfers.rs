@@ -72,6 +72,16 @@ impl Transfers {
 }
 
 impl Communicator {
+    /// How the flight record has the transfers of a group before their links are open: each as the next on its link.
+    pub(super) fn about_transfers(&self, transfers: &[(Side, Transfer)]) -> Vec<(About, u64)> {
+        let about = |&(side, ref what): &(Side, Transfer)| {
+            let number = self.transfers.ends.get(&(what.peer, side)).map_or(0, |end| end.issued);
+            let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
+            (side.about(what, fingerprint), number)
+        };
+        transfers.iter().map(about).collect()
+    }
+
     /// Whether the link is open.
     pub(super) fn has_end(&self, peer: Rank, side: Side) -> bool {
         peer == self.rank || self.transfers.ends.contains_key(&(peer, side))

@@ -1,5 +1,7 @@
 //! A control node: what is said and what happens, given to the parts that it concerns.
 
+mod connections;
+
 use super::agreement::Agreements;
 use super::dials::Dials;
 use super::gather::Gather;
@@ -9,6 +11,7 @@ use super::message::{Fact, Message};
 use super::overlay::{Overlay, Presence};
 use super::types::{Action, Command, End, Event, LinkId, Loss, Settings};
 use crate::plan::Rank;
+use connections::AWAIT_DIAL;
 use std::time::Duration;
 
 /// The most between two signs of life on a connection.
@@ -17,14 +20,8 @@ const PING: Duration = Duration::from_secs(1);
 /// How long a rank whose attachment has left waits before it connects to the next: mostly all leave together.
 const AFTER_LEAVE: Duration = Duration::from_millis(50);
 
-/// How long a rank waits for another that should connect to it.
-const AWAIT_DIAL: Duration = Duration::from_millis(200);
-
 /// How long a rank that leaves waits for somebody who stays to know of it.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// Ranks that are dialled together in search of one that answers.
-const MOST_WAYS: usize = 64;
 
 /// The control plane of one rank.
 #[derive(Clone, Debug)]
@@ -177,9 +174,9 @@ impl Node {
             return self.links.act(Action::Close(link));
         }
         if self.overlay.is_gone(peer) {
-            match self.lost.iter().find(|loss| loss.rank == peer) {
-                Some(loss) => self.links.send(link, Message::Fact(Fact::Lost(loss.clone()))),
-                None => self.acknowledge(link, peer),
+            match self.overlay.presence(peer) {
+                Presence::Lost => self.exclude(link, peer),
+                _ => self.acknowledge(link, peer),
             }
             return self.links.act(Action::Close(link));
         }
@@ -190,6 +187,14 @@ impl Node {
             self.next_silence = Some(self.next_silence.map_or(silence, |next| next.min(silence)));
         }
         self.greet(link, peer);
+    }
+
+    /// Lets a rank know that it was declared lost; and who else was, as they may have been stopped together.
+    fn exclude(&mut self, link: LinkId, peer: Rank) {
+        let (own, others): (Vec<&Loss>, Vec<&Loss>) = self.lost.iter().partition(|loss| loss.rank == peer);
+        for loss in others.into_iter().chain(own) {
+            self.links.send(link, Message::Fact(Fact::Lost(loss.clone())));
+        }
     }
 
     /// Says all that is known on a connection that has only now become the way to a peer.
@@ -222,13 +227,13 @@ impl Node {
         let now = self.now;
         let Some(from) = self.links.get(link) else { return };
         (from.heard, from.met) = (now, true);
-        if let Message::Ping { state } = message {
-            from.state = state;
-            return;
-        }
         let (overlay, links) = (&self.overlay, &mut self.links);
         match message {
-            Message::Ping { .. } => {}
+            Message::Ping { state } => {
+                if let Some(from) = links.get(link) {
+                    from.state = state;
+                }
+            }
             Message::Fact(Fact::Lost(loss)) => self.lose(loss, Some(link)),
             Message::Fact(Fact::Left(rank)) => self.leave(rank, link),
             Message::Fact(Fact::Ended(end)) => self.finish(end, Some(link)),
@@ -277,32 +282,6 @@ impl Node {
         // Perhaps it is about to leave and was not there for the connection any more.
         self.dials.plan(peer, self.now);
         self.dial();
-    }
-
-    fn unreached(&mut self, peer: Rank, cause: String, refused: bool) {
-        let other = peer < self.overlay.ranks() && peer != self.overlay.rank();
-        if !other || self.overlay.is_gone(peer) || self.links.is_linked(peer) {
-            return self.dials.remove(peer);
-        }
-        if refused {
-            // Who leaves has no say in who is lost.
-            if self.dials.refused(peer, self.now) && self.part == Part::Takes {
-                let cause = format!("nobody listens at its address any more ({cause})");
-                return self.lose(Loss { rank: peer, cause, state: Vec::new() }, None);
-            }
-            // It is as good as gone: whoever comes after it may know more.
-            self.plan_dials(Duration::ZERO);
-            return self.dial();
-        }
-        let unanswered = self.dials.unanswered(peer, self.now);
-        match self.settings.freeze {
-            Some(freeze) if unanswered >= freeze => {
-                let cause = format!("not reached for {:.1} s: {cause}", unanswered.as_secs_f64());
-                self.lose(Loss { rank: peer, cause, state: Vec::new() }, None);
-            }
-            _ if !self.needs(peer) => self.dials.remove(peer),
-            _ => {}
-        }
     }
 
     fn command(&mut self, command: Command) {
@@ -479,54 +458,6 @@ impl Node {
         self.inquests.look_for_gone(self.now, overlay, links);
         self.plan_dials(if how == Presence::Left { AFTER_LEAVE } else { Duration::ZERO });
         self.dial();
-    }
-
-    /// Sees to it that all connections that the overlay needs are there or under way. The lower end of one
-    /// connects after `patience`, the upper one later, if it must.
-    fn plan_dials(&mut self, patience: Duration) {
-        if let Some(peer) = self.overlay.attachment()
-            && !self.links.is_linked(peer)
-        {
-            self.dials.plan(peer, self.now + patience);
-        }
-        // Who leaves waits for nobody.
-        let await_dial = if self.part == Part::Takes { AWAIT_DIAL } else { patience };
-        for &peer in self.overlay.attached().iter().filter(|peer| !self.links.is_linked(**peer)) {
-            self.dials.plan(peer, self.now + await_dial);
-        }
-        if self.dials.has_suspects() {
-            self.dial_past_suspects();
-        }
-    }
-
-    /// Whoever comes after suspects may know what became of them.
-    fn dial_past_suspects(&mut self) {
-        let suspect = |rank: Rank| self.dials.is_suspect(rank);
-        let (mut suspects, mut above) = (0, Vec::new());
-        for peer in self.overlay.ways() {
-            if suspect(peer) {
-                suspects += 1;
-            } else if self.links.is_linked(peer) || above.len() == suspects || above.len() == MOST_WAYS {
-                break;
-            } else {
-                // As many again as have not answered, so that a thousand are passed in ten steps.
-                above.push(peer);
-            }
-        }
-        let mut below = self.overlay.attached_without(&suspect);
-        below.retain(|peer| !self.links.is_linked(*peer));
-        above.into_iter().for_each(|peer| self.dials.plan(peer, self.now));
-        below.into_iter().for_each(|peer| self.dials.plan(peer, self.now + AWAIT_DIAL));
-    }
-
-    fn needs(&self, peer: Rank) -> bool {
-        self.overlay.attachment() == Some(peer) || self.overlay.attached().contains(&peer)
-    }
-
-    fn dial(&mut self) {
-        for peer in self.dials.due(self.now) {
-            self.links.act(Action::Dial(peer));
-        }
     }
 
     fn stop(&mut self, part: Part) {

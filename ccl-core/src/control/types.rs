@@ -103,7 +103,7 @@ pub enum Command {
     },
     /// What its next signs of life shall carry.
     State(Vec<u8>),
-    /// To leave in order.
+    /// To leave in order. Some messages later [the node is over](super::Node::is_over), after a second at most.
     Leave,
 }
 

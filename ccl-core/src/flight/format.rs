@@ -49,6 +49,10 @@ pub(super) const RUNNING: u64 = 1;
 pub(super) const DONE: u64 = 2;
 pub(super) const FAILED: u64 = 3;
 
+/// What a wait is for.
+pub(super) const PIECE: u64 = 0;
+pub(super) const CREDIT: u64 = 1;
+
 /// The words of an entry.
 pub(super) const SEQUENCE: usize = 1;
 pub(super) const WHAT: usize = 2;

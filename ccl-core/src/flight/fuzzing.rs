@@ -4,6 +4,7 @@ use super::about::vocabulary;
 use super::memory::Line;
 use super::{About, CallState, End, Identity, Memory, Progress, RankState, Reason, Recorder, Verdict, View};
 use super::{WaitFor, WaitState, judge, lines_for};
+use crate::engine::{Wait, WaitOn};
 use crate::fuzzing::Script;
 use crate::plan::Rank;
 use crate::{Collective, DataType, ReduceOp};
@@ -150,7 +151,9 @@ pub(crate) fn record_seeds() -> Vec<(String, Vec<u8>)> {
                 recorder.end(entry, || 2);
             }
             assert!(recorder.is_stamped(recorder.begin(&about(), 6, Some(3))));
-            recorder.wait(4, Progress { done: 1, total: 9 }, [wait(), wait()]);
+            let on = WaitOn::Credit { peers: &[1, 2], channel: 1 };
+            let waits = [Wait { lane: 0, mv: 3, tile: 9, on }; 2];
+            recorder.wait(4, Progress { done: 1, total: 9 }, waits);
             let entry = recorder.begin(&About::transfer(End::Send, 5, 10, DataType::F32, 1), 0, None);
             assert!(!recorder.is_stamped(entry));
             recorder.broken("the communicator was aborted", 6);

@@ -3,8 +3,9 @@
 use super::about::About;
 use super::format::*;
 use super::memory::{Line, Memory};
-use super::state::{Progress, RankState, WaitFor, WaitState};
+use super::state::{Progress, RankState};
 use super::view::{Recorded, View};
+use crate::engine::{Wait, WaitOn};
 use crate::plan::Rank;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -138,22 +139,23 @@ impl Recorder {
 
     /// What the running calls wait for, in place of what was said before. Waits past the first few are left out.
     #[cold]
-    pub fn wait(&self, since_ns: u64, progress: Progress, waits: impl IntoIterator<Item = WaitState>) {
+    pub fn wait<'w>(&self, since_ns: u64, progress: Progress, waits: impl IntoIterator<Item = Wait<'w>>) {
         let lines = self.lines();
         let head = &lines[WAITING];
         let version = head.get(0) | 1;
         head.open(version);
         let mut count = 0;
         for (line, wait) in lines[WAITS..WAITS + MOST_WAITS].iter().zip(waits) {
-            let on = match wait.on {
-                WaitFor::Piece => 0,
-                WaitFor::Credit => 1,
+            let (on, channel) = match wait.on {
+                WaitOn::Piece { channel, .. } => (PIECE, channel),
+                WaitOn::Credit { channel, .. } => (CREDIT, channel),
             };
-            let peers = wait.peers.len().min(MOST_PEERS);
-            line.put(0, u64::from(wait.lane) | u64::from(wait.mv) << 32);
-            line.put(1, wait.tile);
-            line.put(2, on | u64::from(wait.channel) << 16 | (peers as u64) << 32);
-            for (at, pair) in wait.peers[..peers].chunks(2).enumerate() {
+            let peers = wait.on.peers();
+            let peers = &peers[..peers.len().min(MOST_PEERS)];
+            line.put(0, wait.lane as u64 | (wait.mv as u64) << 32);
+            line.put(1, wait.tile as u64);
+            line.put(2, on | u64::from(channel) << 16 | (peers.len() as u64) << 32);
+            for (at, pair) in peers.chunks(2).enumerate() {
                 line.put(3 + at, u64::from(pair[0]) | u64::from(*pair.get(1).unwrap_or(&0)) << 32);
             }
             count += 1;

@@ -1,6 +1,7 @@
 //! The record as its writer writes and others read it.
 
 use super::*;
+use crate::engine::{self, WaitOn};
 use crate::{Collective, DataType, ReduceOp};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,19 @@ fn recorder(calls: usize) -> Recorder {
 /// The clock of calls that have no stamps.
 fn unasked() -> u64 {
     unreachable!("nobody should look at the clock")
+}
+
+/// Records these waits.
+fn tell(record: &Recorder, since_ns: u64, progress: Progress, waits: &[WaitState]) {
+    record.wait(since_ns, progress, waits.iter().map(as_wait));
+}
+
+fn as_wait(wait: &WaitState) -> engine::Wait<'_> {
+    let on = match wait.on {
+        WaitFor::Piece => WaitOn::Piece { peer: wait.peers[0], channel: wait.channel },
+        WaitFor::Credit => WaitOn::Credit { peers: &wait.peers, channel: wait.channel },
+    };
+    engine::Wait { lane: wait.lane as usize, mv: wait.mv as usize, tile: wait.tile as usize, on }
 }
 
 fn about(count: usize) -> About {
@@ -140,17 +154,18 @@ fn waits_are_there_from_the_park_to_the_next_move() {
     };
     let progress = Progress { done: 5, total: 20 };
     let entry = record.begin(&about(1), 0, None);
-    record.wait(9, progress, [wait(0, &[1, 3, 7]), wait(1, &[]), wait(2, &[0, 1, 3, 4, 5, 6, 7, 0, 1])]);
+    let waits = [wait(0, &[1, 3, 7]), wait(1, &[]), wait(2, &[0, 1, 3, 4, 5, 6, 7, 0, 1])];
+    tell(&record, 9, progress, &waits);
     let state = record.state(10);
     assert_eq!(state.waits[..2], [wait(0, &[1, 3, 7]), wait(1, &[])]);
     assert_eq!(state.waits[2].peers, [0, 1, 3, 4, 5, 6, 7, 0], "as many as a line holds");
     assert_eq!(state.progress, Some(progress));
-    record.wait(10, progress, (0..100).map(|lane| wait(lane, &[1])));
+    tell(&record, 10, progress, &Vec::from_iter((0..100).map(|lane| wait(lane, &[1]))));
     assert_eq!(record.state(11).waits.len(), 16);
     record.moved();
     let state = record.state(12);
     assert_eq!((state.waits, state.progress), (vec![], None));
-    record.wait(13, progress, [wait(0, &[1])]);
+    tell(&record, 13, progress, &[wait(0, &[1])]);
     record.end(entry, unasked);
     assert_eq!(record.state(14).waits, [], "nothing runs");
 }
@@ -183,7 +198,7 @@ fn a_state_is_small_enough_for_a_message_and_comes_back() {
         channel: u16::MAX,
         since_ns: u64::MAX,
     };
-    record.wait(1, Progress { done: 1, total: u64::MAX }, (0..100).map(wait));
+    tell(&record, 1, Progress { done: 1, total: u64::MAX }, &Vec::from_iter((0..100).map(wait)));
     let state = record.state(u64::MAX);
     let bytes = state.to_bytes();
     assert!(bytes.len() < 8 << 10, "{} bytes", bytes.len());
@@ -249,7 +264,7 @@ fn who_reads_while_it_is_written_sees_whole_calls() {
                     channel: 0,
                     since_ns: n.into(),
                 };
-                record.wait(n.into(), Progress { done: 0, total: 1 }, (0..3).map(wait));
+                tell(&record, n.into(), Progress { done: 0, total: 1 }, &Vec::from_iter((0..3).map(wait)));
             }
             record.end(entry, || sequence + 2);
         }

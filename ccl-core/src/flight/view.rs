@@ -41,10 +41,16 @@ pub enum Status {
     Failed,
 }
 
-/// An entry with its place in the order of its ring.
-struct Numbered {
+/// An entry as it lies there.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Its place in the order of its ring.
     order: u64,
-    recorded: Recorded,
+    status: Status,
+    about: About,
+    sequence: u64,
+    started: u64,
+    ended: u64,
 }
 
 /// Calls and waits in a state: what fits a message.
@@ -83,22 +89,17 @@ impl<'a> View<'a> {
 
     /// What the rank does at this moment.
     pub fn state(&self, now_ns: u64) -> RankState {
-        let collectives = entries(self.collectives);
-        let newest = collectives.last();
-        let last = collectives.iter().rev().find(|entry| entry.recorded.status != Status::Running);
-        let last = last.map(|entry| {
+        let (collectives, transfers) = (entries(self.collectives), entries(self.transfers));
+        let last = collectives.iter().rev().find(|entry| !entry.is_running()).and_then(|entry| {
             let head = &self.lines[WHO];
             let seen_idle = (head.get(IDLE_AFTER) == entry.order).then(|| head.get(IDLE_SINCE));
-            let call = entry.recorded.call.clone();
-            CallState { ended_ns: call.ended_ns.or(seen_idle), ..call }
+            let call = entry.call()?;
+            Some(CallState { ended_ns: call.ended_ns.or(seen_idle), ..call })
         });
-        let running = |entry: &&Numbered| entry.recorded.status == Status::Running;
-        let transfers = entries(self.transfers);
-        let ended = transfers.iter().rev().filter(|entry| entry.recorded.status != Status::Running);
-        let ended = ended.take(MOST_TRANSFERS).map(|entry| entry.recorded.call.clone()).collect();
-        let running = collectives.iter().filter(running).chain(transfers.iter().filter(running));
-        let running: Vec<CallState> =
-            running.take(MOST_RUNNING).map(|entry| entry.recorded.call.clone()).collect();
+        let ended = transfers.iter().rev().filter(|entry| !entry.is_running());
+        let ended = ended.filter_map(Entry::call).take(MOST_TRANSFERS).collect();
+        let running = collectives.iter().chain(&transfers).filter(|entry| entry.is_running());
+        let running: Vec<CallState> = running.filter_map(Entry::call).take(MOST_RUNNING).collect();
         let (mut waits, mut progress) = self.waits();
         if running.is_empty() {
             (waits, progress) = (Vec::new(), None);
@@ -111,7 +112,7 @@ impl<'a> View<'a> {
             host,
             pid,
             now_ns,
-            calls: newest.map_or(0, |entry| entry.recorded.call.sequence.saturating_add(1)),
+            calls: collectives.last().map_or(0, |entry| entry.sequence.saturating_add(1)),
             running,
             last,
             transfers: ended,
@@ -124,13 +125,15 @@ impl<'a> View<'a> {
     /// The calls that are kept, oldest first; transfers after collectives.
     pub fn calls(&self) -> Vec<Recorded> {
         let rings = [self.collectives, self.transfers];
-        rings.into_iter().flat_map(entries).map(|entry| entry.recorded).collect()
+        let recorded = |entry: Entry| Some(Recorded { call: entry.call()?, status: entry.status });
+        rings.into_iter().flat_map(entries).filter_map(recorded).collect()
     }
 
     /// The collective after which the rank is in none, in the order of the ring.
     pub(super) fn idle_after(&self) -> Option<u64> {
-        let newest = entries(self.collectives).pop()?;
-        (newest.recorded.status != Status::Running).then_some(newest.order)
+        let entries = self.collectives.iter().filter_map(Entry::read);
+        let newest = entries.max_by_key(|entry| entry.order)?;
+        (!newest.is_running()).then_some(newest.order)
     }
 
     fn waits(&self) -> (Vec<WaitState>, Option<Progress>) {
@@ -149,9 +152,9 @@ impl<'a> View<'a> {
 
     fn wait(&self, line: &Line, since_ns: u64) -> Option<WaitState> {
         let (place, about) = (line.get(0), line.get(2));
-        let on = match about as u16 {
-            0 => WaitFor::Piece,
-            1 => WaitFor::Credit,
+        let on = match about & 0xffff {
+            PIECE => WaitFor::Piece,
+            CREDIT => WaitFor::Credit,
             _ => return None,
         };
         let peers = ((about >> 32) as usize).min(MOST_PEERS);
@@ -176,37 +179,47 @@ impl<'a> View<'a> {
 }
 
 /// The whole entries of a ring, oldest first.
-fn entries(ring: &[Line]) -> Vec<Numbered> {
-    let mut entries: Vec<Numbered> = ring.iter().filter_map(entry).collect();
-    entries.sort_by_key(|entry| entry.order);
+fn entries(ring: &[Line]) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = ring.iter().filter_map(Entry::read).collect();
+    entries.sort_unstable_by_key(|entry| entry.order);
     entries
 }
 
-fn entry(line: &Line) -> Option<Numbered> {
-    let (word, about, [sequence, started, ended]) = line
-        .whole(|word| {
+impl Entry {
+    fn read(line: &Line) -> Option<Entry> {
+        let (word, entry) = line.whole(|word| {
             let about = About {
                 what: line.get(WHAT),
                 count: line.get(COUNT),
                 bytes: line.get(BYTES),
                 fingerprint: line.get(FINGERPRINT),
             };
-            (word, about, [SEQUENCE, STARTED, ENDED].map(|at| line.get(at)))
+            let [sequence, started, ended] = [SEQUENCE, STARTED, ENDED].map(|at| line.get(at));
+            let order = word >> STATE.count_ones();
+            (word, Entry { order, status: Status::Running, about, sequence, started, ended })
+        })?;
+        let status = match word & STATE {
+            RUNNING => Status::Running,
+            DONE => Status::Done,
+            FAILED => Status::Failed,
+            _ => return None,
+        };
+        Some(Entry { status, ..entry })
+    }
+
+    fn is_running(&self) -> bool {
+        self.status == Status::Running
+    }
+
+    /// In words; `None` if no call has its numbers.
+    fn call(&self) -> Option<CallState> {
+        let stamp = |ns: u64| (ns != 0).then_some(ns);
+        Some(CallState {
+            sequence: self.sequence,
+            started_ns: stamp(self.started),
+            ended_ns: stamp(self.ended),
+            failed: self.status == Status::Failed,
+            ..self.about.describe()?
         })
-        .filter(|(word, ..)| *word != 0)?;
-    let status = match word & STATE {
-        RUNNING => Status::Running,
-        DONE => Status::Done,
-        FAILED => Status::Failed,
-        _ => return None,
-    };
-    let stamp = |ns: u64| (ns != 0).then_some(ns);
-    let call = CallState {
-        sequence,
-        started_ns: stamp(started),
-        ended_ns: stamp(ended),
-        failed: status == Status::Failed,
-        ..about.describe()?
-    };
-    Some(Numbered { order: word >> STATE.count_ones(), recorded: Recorded { call, status } })
+    }
 }

@@ -351,14 +351,19 @@ pub fn async_error(comm: Comm) -> c_int {
 }
 
 /// What `cclCommDump` says.
-pub fn dump(comm: Comm) -> String {
+pub fn dump(comm: Comm) -> serde_json::Value {
     let mut size = 0;
     ok(cclCommDump(comm, null_mut(), &mut size));
-    let mut text = vec![0u8; size + 1000];
+    let mut text = vec![0u8; size + 10_000];
     size = text.len();
     ok(cclCommDump(comm, text.as_mut_ptr().cast(), &mut size));
     assert_eq!(text[size - 1], 0);
-    String::from_utf8(text[..size - 1].to_vec()).unwrap()
+    serde_json::from_slice(&text[..size - 1]).unwrap()
+}
+
+/// The name of the call that a rank is in.
+pub fn running(comm: Comm) -> Option<String> {
+    dump(comm)["state"]["running"][0]["name"].as_str().map(str::to_string)
 }
 
 /// Waits until something is so: what other threads or ranks will do by themselves.

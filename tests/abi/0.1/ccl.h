@@ -44,6 +44,15 @@
 // What every `cclConfig_t` holds after its size.
 #define CCL_CONFIG_MAGIC 1667460163
 
+// `cclCommRevoke` as it is; the only flag there is.
+#define CCL_REVOKE_DEFAULT 0
+
+// `cclCommShrink` waits for the calls that this rank has issued.
+#define CCL_SHRINK_DEFAULT 0
+
+// `cclCommShrink` ends the calls that run, on all ranks.
+#define CCL_SHRINK_ABORT 1
+
 // The colour of a rank that takes no part in what `cclCommSplit` makes.
 #define CCL_SPLIT_NOCOLOR -1
 
@@ -301,6 +310,12 @@ cclResult_t cclScatter(const void *sendbuff,
 // Returns when all ranks have called it (not in NCCL).
 cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
 
+// Changes how long a call may wait for its peers without anything moving, for the calls of this rank that are issued from
+// now on, in whatever way: `timeoutMs` milliseconds, at least 1. So a call has a limit of its own if this is called before and
+// after it. Calls that were issued keep theirs. It waits for nothing (not in NCCL).
+cclResult_t cclCommSetTimeout(cclComm_t comm,
+                              int timeoutMs);
+
 // How many ranks the communicator has.
 //
 // `count` is NULL or writable.
@@ -316,6 +331,19 @@ cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 // `device` is NULL or writable.
 cclResult_t cclCommDevice(cclComm_t comm, int *device);
 
+// Writes what this rank does and has done to `text`, in JSON: the calls that run and what they wait for, the last calls, the
+// error if there is one; it is what `rdmaccl flight` reads. While it joins, it says no more than that. It waits for nothing and
+// asks nobody, so it also works while a call is stuck.
+//
+// `size` says how many bytes there are at `text`, and then how many are needed, with the 0 at the end. `text` may be
+// NULL, to ask for that. If there are too few, nothing is written, and the call is refused; since the state changes, ask
+// for some more than was needed a moment ago (not in NCCL).
+//
+// `size` is NULL or can be read and written; `text` is NULL, or as long as `size` says.
+cclResult_t cclCommDump(cclComm_t comm,
+                        char *text,
+                        size_t *size);
+
 // Waits for all calls that were issued, and takes no more. What is left to do is `cclCommDestroy`.
 cclResult_t cclCommFinalize(cclComm_t comm);
 
@@ -323,12 +351,14 @@ cclResult_t cclCommFinalize(cclComm_t comm);
 // that just ends is dead in the eyes of the others.
 cclResult_t cclCommDestroy(cclComm_t comm);
 
-// Ends the communicator at once, from any thread, also while others are in calls on it, which return with an error;
-// then frees it. Its peers' calls end with an error too. It waits for no peer. Aborting again does no harm.
+// Ends the communicator at once, from any thread, also while others are in calls on it or make it, which return with an
+// error; then frees it. Its peers are told, and their calls end with an error too. It waits for no peer. Aborting again does
+// no harm.
 cclResult_t cclCommAbort(cclComm_t comm);
 
 // How the communicator is, without waiting: `cclInProgress` while it joins; the first error of a call on a stream, or
-// that broke it; otherwise `cclSuccess`.
+// that broke it; what has happened between calls: the death of a peer, that a rank has aborted or revoked it, a verdict;
+// otherwise `cclSuccess`. A death on this host is known to it within milliseconds.
 //
 // `asyncError` is NULL or writable.
 cclResult_t cclCommGetAsyncError(cclComm_t comm,
@@ -345,7 +375,8 @@ cclResult_t cclGroupStart(void);
 cclResult_t cclGroupEnd(void);
 
 // Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
-// absent. In a group, `cclGroupEnd` joins, and writes `comm`.
+// absent. In a group, `cclGroupEnd` joins, and writes `comm`. The handle is written when the joining begins, and NULL
+// when it fails, so that another thread can end it with `cclCommAbort`.
 //
 // `comm` is NULL or writable, in a group until its end.
 cclResult_t cclCommInitRank(cclComm_t *comm,
@@ -412,6 +443,38 @@ cclResult_t cclCommGetProperties(cclComm_t comm, cclCommProperties_t *properties
 // memory that is used. NULL: an error, which `cclGetLastError(NULL)` has. Waits for the calls that were issued before. The
 // text lives until the next call of this function on the same thread.
 const char *cclCommDescribe(cclComm_t comm);
+
+// Ends the communicator for all ranks: calls that run and later ones end with an error that names this rank. From any
+// thread; it waits for nothing. What is left to do is to agree, to shrink, and to destroy it. `revokeFlags` is
+// `CCL_REVOKE_DEFAULT`.
+cclResult_t cclCommRevoke(cclComm_t comm,
+                          int revokeFlags);
+
+// Agrees with all ranks that are not gone: all get the bitwise and of all `flags`, also when ranks die meanwhile, and
+// after the communicator broke or was revoked. All ranks that are left must call it, at the same place among their
+// agreements and shrinks. Waits for the calls that were issued before, and for `RDMACCL_INIT_TIMEOUT` at most (not in NCCL).
+//
+// `flags` is NULL or can be read and written.
+cclResult_t cclCommAgree(cclComm_t comm,
+                         uint64_t *flags);
+
+// Makes a communicator of the ranks that are left, numbered in their old order. Who is dead is found out and agreed on, also
+// when more die meanwhile; so `excludeRanksList` is mostly NULL. It names `excludeRanksCount` more ranks to leave
+// behind that are alive and do not call this; all others must call it, with the same list.
+//
+// It works after an error, a death or a revoke. With `CCL_SHRINK_ABORT` it ends the calls that run and revokes `comm`;
+// with `CCL_SHRINK_DEFAULT` it waits for the calls of this rank that were issued, and a `comm` that is well goes on working
+// unless ranks were excluded. Destroy `comm` afterwards. Nothing that was sent on it can arrive on the new one. Returns when the
+// new communicator is there, whatever `blocking` says; in a group, `cclGroupEnd` does all this, and writes `newcomm`.
+//
+// `excludeRanksList` is NULL or has as many entries as `excludeRanksCount` says. `newcomm` is NULL or writable, in a group
+// until its end. `config` is NULL or begins as `CCL_CONFIG_INITIALIZER` does.
+cclResult_t cclCommShrink(cclComm_t comm,
+                          int *excludeRanksList,
+                          int excludeRanksCount,
+                          cclComm_t *newcomm,
+                          const cclConfig_t *config,
+                          int shrinkFlags);
 
 // Makes an operator of this communicator: the sum, where each rank's contribution is first multiplied by the rank's own
 // `scalar`, one element of `datatype`. It is for calls with that type. Free it with `cclRedOpDestroy`.
