@@ -70,7 +70,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| fault | trials | right | hangs | wrong | leaks | errors | p50 ms | p99 ms | max ms |"
+            "| fault | trials | right | hangs | wrong | leaks | errors | p50 ms | p99 ms | max ms | shrink | destroy |"
         )?;
         writeln!(f, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
         for (kind, row) in &self.rows {
