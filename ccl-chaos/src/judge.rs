@@ -215,7 +215,7 @@ impl Bench<'_> {
     fn owed_by_culprit(&self, record: &RankRecord) -> Outcome {
         match self.trial.kind.deed() {
             Deed::Abort | Deed::Revoke | Deed::Bend(_) | Deed::Swap => Outcome::Error,
-            // It may find that all it has to wait for came before the others gave it up.
+            // Calls whose every piece was there before it woke end right.
             Deed::Stop(Next::Thaw) if record.signalled.is_some() && !record.is_done() => Outcome::Error,
             Deed::Stay if self.trial.kind == Kind::Absent => Outcome::Error,
             _ => Outcome::Any,

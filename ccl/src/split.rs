@@ -66,6 +66,7 @@ impl Communicator {
         own.health().precede(child.health());
         let joined = own.health().check().and_then(|()| builder.build());
         own.health().part();
-        joined.map(Some)
+        // What has ended this communicator has ended the joining too, in words that name its own ranks.
+        joined.map(Some).map_err(|error| own.error().unwrap_or(error))
     }
 }

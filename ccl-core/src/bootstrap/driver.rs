@@ -4,12 +4,12 @@ use super::dial::Dialer;
 use super::health::{Health, end_error, hush};
 use super::key::Key;
 use super::lobby::Lobby;
-use super::net::{Connection, wait};
+use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
 use super::wire::Message;
 use super::{Joining, Testimony, Witness, identity_of};
 use crate::control::{Action, Command, End, EndKind, Entry, Event, LinkId, Node, Settings};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::flight::{RankState, Reason, judge_at};
 use crate::plan::Rank;
 use std::collections::BTreeMap;
@@ -260,12 +260,13 @@ impl Driver {
         let member = self.health.members().get(peer as usize);
         let dialer = match member {
             Some(member) => Dialer::new(member.addresses.clone(), self.session, Purpose::Tree, words),
-            None => Err(Error::unsupported("its address is not known yet", "try later")),
+            // It was connected while all were joining, and is so no more: it is as good as gone.
+            None => Err(bootstrap_error("it has hung up while joining")),
         };
         match dialer {
             Ok(dialer) => drop(self.dialers.insert(peer, dialer)),
             Err(error) => {
-                let event = Event::Unreached { peer, cause: error.to_string(), refused: false };
+                let event = Event::Unreached { peer, cause: error.to_string(), refused: member.is_none() };
                 self.node.handle(self.now(), event);
             }
         }

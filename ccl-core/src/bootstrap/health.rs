@@ -281,12 +281,12 @@ impl Health {
     }
 
     /// A loss that this rank alone has noticed.
-    pub(super) fn lost_to(&self, peer: Rank, cause: impl Into<String>) -> Error {
+    pub(crate) fn lost_to(&self, peer: Rank, cause: impl Into<String>) -> Error {
         ErrorKind::PeerLost { peer, place: self.place(peer), cause: cause.into(), last: None }.into()
     }
 
     /// A rank's process and host in parentheses, with a space in front; empty where they are not known.
-    pub(crate) fn place(&self, rank: Rank) -> String {
+    pub(super) fn place(&self, rank: Rank) -> String {
         let member = self.members().get(rank as usize);
         member.map(|m| format!(" (process {} on {})", m.pid, m.host)).unwrap_or_default()
     }

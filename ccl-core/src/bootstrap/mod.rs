@@ -490,12 +490,6 @@ impl Bootstrap {
         self.health.wait_for_error(PATIENCE)
     }
 
-    /// Ends the communicator for all ranks with a verdict. The error with which it has ended, which may also be another.
-    pub fn pronounce(&self, verdict: &flight::Verdict) -> Option<Error> {
-        self.end(EndKind::Verdict, serde_json::to_string(verdict).unwrap_or_default());
-        self.health.wait_for_error(PATIENCE)
-    }
-
     /// Ends the communicator for all ranks.
     pub fn end(&self, kind: EndKind, text: impl Into<String>) {
         self.health.command(Command::End(End { by: self.rank, kind, text: text.into() }));

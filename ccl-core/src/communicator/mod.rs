@@ -28,7 +28,7 @@ use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{Blame, Entry, Identity, Memory, Reason, Recorder, Verdict};
+use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
 use crate::plan::{Collective, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -363,28 +363,16 @@ impl Communicator {
         if waited >= LAST_PIECES
             && let Some(rank) = self.health.who_left(self.awaited(running))
         {
-            let schedule = &self.plans.schedules[running[0]];
-            let (call, number) = (schedule.spec().collective, schedule.number());
-            return Err(self.leaver(rank, &format!("{call} #{number}"), number));
+            let sequence = running.first().map_or(0, |&index| self.plans.schedules[index].number());
+            let verdict = self.inquire(&Reason::Left { by: self.rank, peer: rank, sequence });
+            let alone = || self.health.lost_to(rank, "it closed its communicator before this call was over");
+            return Err(verdict.unwrap_or_else(alone));
         }
         if waited >= self.limit() {
             let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
             return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
         }
         Ok(())
-    }
-
-    /// The end of a call that a rank will not come to any more, in the same words for all that wait in it.
-    #[cold]
-    fn leaver(&self, rank: Rank, call: &str, number: u64) -> Error {
-        let place = self.health.place(rank);
-        let text = format!(
-            "rank {rank}{place} closed its communicator before {call} was over; all ranks must make the same calls \
-             before they leave; shrink the communicator or destroy it"
-        );
-        let verdict = Verdict { blame: Blame::Absent, culprits: vec![rank], sequence: Some(number), text };
-        let told = self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.pronounce(&verdict));
-        told.unwrap_or_else(|| ErrorKind::Verdict(verdict).into())
     }
 
     /// The ranks that the running calls wait for.

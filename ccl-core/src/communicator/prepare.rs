@@ -219,9 +219,7 @@ impl Communicator {
                 ErrorKind::Timeout { .. } => Reason::Timeout { by, waited: start.elapsed() },
                 ErrorKind::Transport { peer: Some(peer), .. } => Reason::Mismatch { by, peer: *peer },
                 ErrorKind::PeerLost { peer, .. } if self.health.is_well() => {
-                    let error = self.leaver(*peer, &format!("call #{number}"), number);
-                    self.break_with(error.to_string());
-                    return error;
+                    Reason::Left { by, peer: *peer, sequence: number }
                 }
                 _ => return error,
             };

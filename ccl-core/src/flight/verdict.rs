@@ -2,6 +2,7 @@
 //!
 //! [`judge`] looks for causes from the most specific to the least, and the first that it finds wins:
 //!
+//! 0. **A leave**: whoever asks has seen that the rank it waits for has left in order.
 //! 1. **Disagreement**: two ranks were in different calls under the same number, the ends of a transfer differ, or a rank got
 //!    a piece of another call. Whoever else is silent or absent, this call could not have ended.
 //! 2. **Silent**: a rank does not answer. It may be why another one is absent; nothing absent makes a rank silent.
@@ -71,6 +72,15 @@ pub enum Reason {
         /// Who sent it.
         peer: Rank,
     },
+    /// A rank waits in a call for one that has left in order.
+    Left {
+        /// Who waits.
+        by: Rank,
+        /// Who has left.
+        peer: Rank,
+        /// The call's number.
+        sequence: u64,
+    },
     /// Somebody wants to know.
     Asked,
 }
@@ -103,7 +113,8 @@ pub fn judge_at(
     place: &dyn Fn(Rank) -> Option<String>,
 ) -> Verdict {
     let scene = Scene::new(ranks, states);
-    disagreement::collectives(&scene)
+    waiting::left(reason, place)
+        .or_else(|| disagreement::collectives(&scene))
         .or_else(|| disagreement::transfers(&scene))
         .or_else(|| disagreement::messages(&scene, reason))
         .or_else(|| waiting::silent(&scene, place))

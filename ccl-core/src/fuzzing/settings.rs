@@ -136,7 +136,7 @@ pub(super) fn config_seeds() -> Vec<(String, Vec<u8>)> {
     vec![
         ("all".into(), lines(&all)),
         ("defaults".into(), lines(&defaults)),
-        ("wrong".into(), lines(&[("RDMACCL_CREDTIS", "4"), ("1", "-1"), ("PATH", "x")])),
+        ("wrong".into(), lines(&[(concat!("RDMACCL_", "CREDTIS"), "4"), ("1", "-1"), ("PATH", "x")])),
     ]
 }
 

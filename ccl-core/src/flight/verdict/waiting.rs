@@ -10,6 +10,17 @@ use std::fmt::Write as _;
 /// Groups of absent ranks that are written out.
 const MOST_GROUPS: usize = 3;
 
+/// A rank that has left too early.
+pub(super) fn left(reason: &Reason, place: &dyn Fn(Rank) -> Option<String>) -> Option<Verdict> {
+    let Reason::Left { peer, sequence, .. } = *reason else { return None };
+    let place = place(peer).map_or_else(String::new, |place| format!(" ({place})"));
+    let text = format!(
+        "rank {peer}{place} closed its communicator before call #{sequence} was over, in which others wait for it; all \
+         ranks must make the same calls before they leave"
+    );
+    Some(Verdict { blame: Blame::Absent, culprits: vec![peer], sequence: Some(sequence), text })
+}
+
 /// Ranks that do not answer.
 pub(super) fn silent(scene: &Scene<'_>, place: &dyn Fn(Rank) -> Option<String>) -> Option<Verdict> {
     let silent = &scene.silent;
@@ -43,9 +54,14 @@ pub(super) fn silent(scene: &Scene<'_>, place: &dyn Fn(Rank) -> Option<String>) 
 /// Ranks that never entered the collective that others wait in.
 pub(super) fn absent(scene: &Scene<'_>) -> Option<Verdict> {
     let (call, waiting) = waited_in(scene)?;
-    let absent: Vec<Rank> = not_in(scene, call.sequence).collect();
+    let mut absent: Vec<Rank> = not_in(scene, call.sequence).collect();
     if absent.is_empty() {
         return None;
+    }
+    // Those that wait in a transfer themselves are held up by the others, if there are others.
+    let is_idle = |rank: &Rank| scene.states.get(rank).is_some_and(|state| state.running.is_empty());
+    if absent.iter().any(is_idle) {
+        absent.retain(is_idle);
     }
     // What they do instead, and who does it.
     let mut groups: BTreeMap<Instead<'_>, Vec<Rank>> = BTreeMap::new();
@@ -173,7 +189,7 @@ pub(super) fn unclear(scene: &Scene<'_>, reason: &Reason) -> Verdict {
         Reason::Mismatch { by, peer } => {
             let _ = write!(text, "; rank {by} got a piece of another call from rank {peer}");
         }
-        Reason::Asked => {}
+        Reason::Left { .. } | Reason::Asked => {}
     }
     Verdict { blame: Blame::Unclear, culprits: Vec::new(), sequence: None, text }
 }
