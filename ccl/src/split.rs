@@ -2,6 +2,10 @@
 
 use crate::{Communicator, ErrorKind, Rank, Result, UNIQUE_ID_BYTES, UniqueId};
 use ccl_core::bootstrap::Meeting;
+use std::time::Duration;
+
+/// How long a communicator may take to know that it has ended, after a peer knew and left a split for it.
+const EXPLANATION: Duration = Duration::from_millis(200);
 
 /// What a rank wants: a colour, if it takes part, and a key.
 const WORD_BYTES: usize = 9;
@@ -67,6 +71,9 @@ impl Communicator {
         let joined = own.health().check().and_then(|()| builder.build());
         own.health().part();
         // What has ended this communicator has ended the joining too, in words that name its own ranks.
-        joined.map(Some).map_err(|error| own.error().unwrap_or(error))
+        joined.map(Some).map_err(|error| match error.kind() {
+            ErrorKind::PeerLost { .. } => own.health().wait_for_error(EXPLANATION).unwrap_or(error),
+            _ => own.error().unwrap_or(error),
+        })
     }
 }

@@ -268,7 +268,7 @@ impl Health {
     }
 
     /// Waits until something has happened; the deadline otherwise.
-    pub(crate) fn wait_for_error(&self, limit: Duration) -> Option<Error> {
+    pub fn wait_for_error(&self, limit: Duration) -> Option<Error> {
         let found = self.wait(Instant::now() + limit, |state| state.error.clone(), |_, _| None);
         found.ok().flatten()
     }
