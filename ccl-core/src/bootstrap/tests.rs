@@ -1,10 +1,12 @@
 //! Peers that do not fit, and addresses that do not answer, over real sockets.
 
+use super::dial::Dialer;
+use super::net::wait;
+use super::session::Purpose;
 use super::*;
 use id::Kind;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
