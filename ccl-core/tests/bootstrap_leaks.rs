@@ -22,7 +22,7 @@ fn a_job_leaves_no_descriptor_and_no_thread() {
                 scope.spawn(move || {
                     let joined = Bootstrap::join(id, rank, 6, config, deadline).unwrap();
                     if !orderly {
-                        joined.end(EndKind::Failed, "on purpose");
+                        joined.health().end(EndKind::Failed, "on purpose");
                     }
                 });
             }

@@ -15,7 +15,7 @@
 //! and names, no user data.
 
 use crate::config::Config;
-use crate::control::{Agreement, Command, End, EndKind, GatherFailed};
+use crate::control::{Agreement, Command, GatherFailed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight;
 use crate::plan::Rank;
@@ -208,11 +208,6 @@ impl Bootstrap {
     pub fn inquire(&self, reason: &flight::Reason) -> Option<Error> {
         self.health.command(Command::Inquire { reason: reason.to_bytes() });
         self.health.wait_for_error(PATIENCE)
-    }
-
-    /// Ends the communicator for all ranks.
-    pub fn end(&self, kind: EndKind, text: impl Into<String>) {
-        self.health.command(Command::End(End { by: self.rank, kind, text: text.into() }));
     }
 
     /// Declares ranks lost.

@@ -211,9 +211,7 @@ impl Communicator {
     /// Ends the communicator for all ranks, for this reason: their calls, those that run and later ones, end with
     /// [`ErrorKind::Ended`]. What is left to do is to [agree](Communicator::agree), shrink, and drop it.
     pub fn revoke(&mut self, reason: &str) {
-        if let Some(bootstrap) = &self.bootstrap {
-            bootstrap.end(EndKind::Revoked, reason);
-        }
+        self.health.end(EndKind::Revoked, reason);
         self.break_with(format!(
             "this rank has revoked it{}",
             if reason.is_empty() { String::new() } else { format!(": {reason}") }
@@ -436,10 +434,8 @@ impl Communicator {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
         self.record_end(&cause);
         self.routes.withdraw();
-        if let Some(bootstrap) = &self.bootstrap
-            && self.health.is_well()
-        {
-            bootstrap.end(EndKind::Failed, cause.as_str());
+        if self.health.is_well() {
+            self.health.end(EndKind::Failed, &cause);
         }
         self.broken.get_or_insert(cause);
     }
@@ -470,10 +466,8 @@ impl Communicator {
 /// Leaves in order. A panic is told: its peers must not wait for a rank that will not come.
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if let Some(bootstrap) = &self.bootstrap
-            && std::thread::panicking()
-        {
-            bootstrap.end(EndKind::Failed, "its thread panicked");
+        if std::thread::panicking() {
+            self.health.end(EndKind::Failed, "its thread panicked");
         }
     }
 }
