@@ -128,10 +128,7 @@ mod tests {
             placed(&[known.clone(), unknown.clone(), unknown.clone(), later.clone()]),
             [(100, 200), (300, 400), (500, 600), (700, 800)]
         );
-        assert_eq!(
-            placed(&[unknown.clone(), known.clone()]),
-            [(-566, -233), (100, 200)].map(|(a, b)| (a - 1334, b - 667))
-        );
+        assert_eq!(placed(&[unknown.clone(), known.clone()]), [(-1900, -900), (100, 200)]);
         assert_eq!(placed(&[known, unknown.clone()]), [(100, 200), (1200, 2200)]);
         assert_eq!(placed(&[unknown]), [(8000, 9000)]);
         let running = Recorded { status: Status::Running, ..call(Some(900), None) };
