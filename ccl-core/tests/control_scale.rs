@@ -76,7 +76,7 @@ fn thousands_survive_many_deaths_at_once() {
 }
 
 #[test]
-#[ignore = "prints numbers; with the proofs"]
+#[cfg(not(debug_assertions))]
 fn what_it_takes_at_4096() {
     for (name, dying) in [
         ("a leaf", vec![4095]),

@@ -29,7 +29,7 @@ pub(crate) fn docs() -> Outcome {
 pub(crate) fn proofs() -> Outcome {
     tests(&mut command(
         "cargo test --profile fast --package ccl-core --test verify_* --test cluster_faults --test control_* --locked \
-         --no-fail-fast -- --nocapture --include-ignored",
+         --no-fail-fast -- --nocapture",
     ))
 }
 

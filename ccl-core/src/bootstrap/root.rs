@@ -46,6 +46,7 @@ pub(super) fn serve(sockets: Vec<TcpListener>, key: Key, config: &Config) -> Res
         ranks: None,
         guests: BTreeMap::new(),
         leaving: Vec::new(),
+        last_word: None,
         deadline: Instant::now() + patience,
     };
     std::thread::Builder::new()
@@ -67,6 +68,8 @@ struct Root {
     guests: BTreeMap<Rank, Guest>,
     /// Connections whose last words are on their way.
     leaving: Vec<Connection>,
+    /// What ranks are told that come when it has failed.
+    last_word: Option<Refusal>,
     /// The earliest of the guests' deadlines, so that every one gets its answer in time.
     deadline: Instant,
 }
@@ -114,6 +117,9 @@ impl Root {
                 tracing::warn!(?refusal, "initialisation failed");
                 for guest in self.guests.values_mut() {
                     guest.connection.say(Message::Refusal(refusal.clone()));
+                }
+                if let Refusal::Left { .. } = refusal {
+                    self.last_word = Some(refusal);
                 }
             }
         }
@@ -165,13 +171,14 @@ impl Root {
             let text = format!(
                 "{who} was started as one of {ranks} ranks, rank {first} as one of {expected}; give all the same size"
             );
-            let refusal = Message::Refusal(Refusal::Conflict(text));
-            connection.say(refusal.clone());
+            let refusal = Refusal::Conflict(text);
+            connection.say(Message::Refusal(refusal.clone()));
             self.leaving.push(connection);
             for (_, mut guest) in std::mem::take(&mut self.guests) {
-                guest.connection.say(refusal.clone());
+                guest.connection.say(Message::Refusal(refusal.clone()));
                 self.leaving.push(guest.connection);
             }
+            self.last_word = Some(refusal);
             // Nobody is left to wait for.
             self.deadline = Instant::now();
         } else if let Some(other) = self.guests.get(&rank) {
@@ -226,12 +233,34 @@ impl Root {
         Ok(())
     }
 
-    /// Waits until the last words have left and the others have closed.
+    /// Waits until the last words have left and the others have closed. Ranks that come only now hear them too.
     fn farewell(mut self) -> Result<()> {
         let end = Instant::now() + FAREWELL;
         self.leaving.extend(std::mem::take(&mut self.guests).into_values().map(|g| g.connection));
-        while !self.leaving.is_empty() && Instant::now() < end {
-            wait(&[], None, self.leaving.iter_mut(), end)?;
+        let ranks = self.ranks.map_or(0, |(ranks, _)| ranks as usize);
+        // The one who has left is not waited for.
+        let left = usize::from(matches!(self.last_word, Some(Refusal::Left { .. })));
+        let mut told = self.leaving.len() + left;
+        while Instant::now() < end {
+            let last_word = self.last_word.clone().filter(|_| told < ranks);
+            if self.leaving.is_empty() && last_word.is_none() {
+                break;
+            }
+            let (sockets, strangers, _) = self.lobby.watch();
+            // Nobody else is listened to any more.
+            let (sockets, strangers) =
+                if last_word.is_some() { (sockets, strangers) } else { (&[][..], &mut [][..]) };
+            wait(sockets, Some(&self.stop.bell), strangers.iter_mut().chain(&mut self.leaving), end)?;
+            if self.stop.stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            if let Some(last_word) = last_word {
+                for (mut connection, _) in self.lobby.greet(Instant::now()) {
+                    connection.say(Message::Refusal(last_word.clone()));
+                    self.leaving.push(connection);
+                    told += 1;
+                }
+            }
             self.leaving.retain_mut(|c| {
                 c.hear();
                 c.closed.is_none()
