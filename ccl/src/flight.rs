@@ -21,7 +21,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::PoisonError;
 
 const NAME: &str = "rdmaccl-state";
 const BYTES: usize = 16 << 20;
@@ -39,7 +38,7 @@ fn lend(wanted: usize) -> Option<Memory> {
     let page = current(NAME, BYTES, format_page)?;
     let len = wanted.next_multiple_of(UNIT);
     let at = {
-        let mut taken = page.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = page.taken.lock();
         let mut at = PAGE_HEAD.next_multiple_of(UNIT);
         for (from, len_taken) in taken.iter() {
             if at + len <= *from {
@@ -79,7 +78,7 @@ impl Drop for Part {
         let (from, bytes) = ((self.at * Line::BYTES) as u64, (self.len * Line::BYTES) as u64);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(self.page.fd(), flags, from, bytes).is_ok() {
-            let mut taken = self.page.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.page.taken.lock();
             taken.remove(&self.at);
         }
     }

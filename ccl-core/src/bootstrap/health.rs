@@ -27,7 +27,6 @@ pub struct Health {
     pub(super) state: Monitor<State>,
     bells: OnceLock<Bells>,
     members: OnceLock<Vec<Member>>,
-    observer: OnceLock<Observer>,
 }
 
 const WELL: u8 = 0;
@@ -46,7 +45,7 @@ struct Bells {
 }
 
 /// What is under the lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     /// Why calls end: the first reason.
     error: Option<Error>,
@@ -58,6 +57,8 @@ pub(super) struct State {
     pub(super) agreed: Option<Agreement>,
     /// Peers that called for a swap before this rank named them; one connection each at most.
     pub(super) callers: BTreeMap<Rank, Connection>,
+    /// What this rank does; set once.
+    observer: Option<Arc<Observer>>,
     /// Communicators that are being made of this one.
     successors: Vec<Weak<Health>>,
 }
@@ -140,19 +141,20 @@ impl Health {
 
     /// What peers are told of this rank when they ask. Set once.
     pub fn observe(&self, observer: Observer) {
-        let _ = self.observer.set(observer);
+        self.state.lock().observer.get_or_insert_with(|| Arc::new(observer));
         if let Some(bell) = self.thread_bell() {
             ring(bell);
         }
     }
 
     pub(super) fn is_observed(&self) -> bool {
-        self.observer.get().is_some()
+        self.state.lock().observer.is_some()
     }
 
     /// What this rank does now, read without waiting; `None` before it has joined.
     pub fn state(&self) -> Option<RankState> {
-        self.observer.get().map(|observer| observer())
+        let observer = self.state.lock().observer.clone();
+        observer.map(|observer| observer())
     }
 
     /// [`state`](Health::state) in the form in which it travels; empty if nobody observes it.

@@ -1,6 +1,7 @@
 //! Memory that other processes may look at: a memfd, mapped once.
 
 use ccl_core::flight::Line;
+use ccl_core::monitor::Monitor;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::BTreeMap;
@@ -8,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, Once};
 
 /// This process's memory, mapped as long as the process lives.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Shared {
     fd: OwnedFd,
     lines: &'static [Line],
     /// Which parts are used: from which line, and how many.
-    pub(crate) taken: Mutex<BTreeMap<usize, usize>>,
+    pub(crate) taken: Monitor<BTreeMap<usize, usize>>,
     /// Whose it is: after a fork there are two processes with this value, and one of them has lost the memory.
     process: u32,
 }
@@ -66,7 +67,7 @@ impl Shared {
         // SAFETY: the mapping is never taken away (in a forked child it is replaced by another one of the same length),
         // begins on a page, and has as many bytes as the lines, for which any bytes are valid: they are atomics.
         let lines = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes / Line::BYTES) };
-        Ok(Shared { fd, lines, taken: Mutex::default(), process: std::process::id() })
+        Ok(Shared { fd, lines, taken: Monitor::default(), process: std::process::id() })
     }
 
     /// All of it.
