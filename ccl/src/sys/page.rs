@@ -13,7 +13,6 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// This process's memory, mapped as long as the process lives.
-#[derive(Debug)]
 pub(crate) struct Shared {
     fd: OwnedFd,
     lines: &'static [Line],
