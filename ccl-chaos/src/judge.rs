@@ -125,6 +125,11 @@ impl Bench<'_> {
         &self.record.ranks[rank as usize]
     }
 
+    /// `rank` is as an error names it, and may be none of the trial's.
+    fn has_exited(&self, rank: Rank) -> bool {
+        self.record.ranks.get(rank as usize).is_some_and(|record| record.exit().is_some())
+    }
+
     /// It ends, and as it should; nothing of it is left.
     fn process(&mut self, rank: Rank) {
         let record = self.record.ranks[rank as usize].clone();
@@ -301,9 +306,18 @@ impl Bench<'_> {
         let is_culprit = self.trial.is_culprit(rank);
         let setting_up = matches!(failure.stage, Stage::Join | Stage::Split(_));
         let other_exited =
-            failure.accused.iter().any(|who| !self.trial.is_culprit(*who) && self.of(*who).exit().is_some());
+            failure.accused.iter().any(|who| !self.trial.is_culprit(*who) && self.has_exited(*who));
+        let all_gave_up =
+            || self.accused(failure).iter().all(|who| self.of(*who).failures().next().is_some());
         match self.trial.kind.deed() {
             _ if other_exited => &[Case::PeerLost],
+            // It has an error of the whole, and has left the part that it had joined.
+            _ if failure.case == Case::Absent
+                && matches!(failure.stage, Stage::Split(_))
+                && all_gave_up() =>
+            {
+                &[Case::Absent]
+            }
             Deed::Kill if setting_up => &[Case::PeerLost, Case::Timeout, Case::Bootstrap],
             Deed::Stop(Next::Thaw) if is_culprit => &[Case::Excluded, Case::PeerLost],
             Deed::Kill | Deed::Exit | Deed::Stop(_) => &[Case::PeerLost],

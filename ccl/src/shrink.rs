@@ -91,8 +91,7 @@ impl Communicator {
         let own = self.abort_handle();
         own.health().precede(abort.health());
         let joined = builder.unique_id(UniqueId::from_bytes(id)?).aborted_by(abort).build();
-        own.health().part();
-        joined
+        own.health().part().and(joined)
     }
 }
 

@@ -69,7 +69,7 @@ impl Communicator {
         let (own, child) = (self.abort_handle(), builder.abort_handle());
         own.health().precede(child.health());
         let joined = own.health().check().and_then(|()| builder.build());
-        own.health().part();
+        let joined = own.health().part().and(joined);
         // What has ended this communicator has ended the joining too, in words that name its own ranks.
         joined.map(Some).map_err(|error| match error.kind() {
             ErrorKind::PeerLost { .. } => own.health().wait_for_error(EXPLANATION).unwrap_or(error),

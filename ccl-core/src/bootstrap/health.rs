@@ -59,8 +59,9 @@ pub(super) struct State {
     pub(super) callers: BTreeMap<Rank, Connection>,
     /// What this rank does; set once.
     observer: Option<Arc<Observer>>,
-    /// Communicators that are being made of this one.
+    /// Communicators that are being made of this one, and what has ended their making.
     successors: Vec<Weak<Health>>,
+    ended_successors: Option<Error>,
 }
 
 impl Health {
@@ -74,7 +75,7 @@ impl Health {
             let end = End { by, kind: EndKind::Aborted, text: String::new() };
             state.commands.push(Command::End(end));
             self.wake(&state);
-            let successors = state.successors();
+            let successors = state.end_successors(&ErrorKind::Aborted.into());
             drop(state);
             successors.iter().for_each(|successor| successor.abort());
         }
@@ -97,9 +98,12 @@ impl Health {
         }
     }
 
-    /// Those that were made of it stand alone.
-    pub fn part(&self) {
-        self.state.lock().successors.clear();
+    /// Those that were made of it stand alone from now on; an error if something here has ended their making, which
+    /// may have been over just before, and which such a communicator then knows in terms of this one's ranks.
+    pub fn part(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.successors.clear();
+        state.ended_successors.take().map_or(Ok(()), Err)
     }
 
     /// Whether nothing has happened that ends calls which wait.
@@ -199,7 +203,7 @@ impl Health {
     pub(super) fn raise(&self, error: Error) {
         let mut state = self.state.lock();
         // What is made of a communicator that had ended before does not depend on how.
-        let successors = if state.error.is_none() { state.successors() } else { Vec::new() };
+        let successors = if state.error.is_none() { state.end_successors(&error) } else { Vec::new() };
         state.error.get_or_insert_with(|| error.clone());
         self.alarm.fetch_max(ENDED, Ordering::Relaxed);
         self.wake(&state);
@@ -231,7 +235,7 @@ impl Health {
         let successors = {
             let mut state = self.state.lock();
             state.lost.insert(loss.rank, loss);
-            state.successors()
+            state.end_successors(&error)
         };
         successors.iter().for_each(|successor| successor.raise(error.clone()));
         self.raise(error);
@@ -304,8 +308,13 @@ fn last_words(state: &RankState) -> Option<String> {
 }
 
 impl State {
-    fn successors(&self) -> Vec<Arc<Health>> {
-        self.successors.iter().filter_map(Weak::upgrade).collect()
+    /// Those that are ended by this.
+    fn end_successors(&mut self, error: &Error) -> Vec<Arc<Health>> {
+        let successors: Vec<_> = self.successors.iter().filter_map(Weak::upgrade).collect();
+        if !successors.is_empty() {
+            self.ended_successors.get_or_insert_with(|| error.clone());
+        }
+        successors
     }
 
     pub(super) fn error(&self) -> Option<Error> {

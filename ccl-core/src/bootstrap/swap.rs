@@ -121,7 +121,10 @@ impl Swapper<'_> {
             if now - start >= LAST_WORDS
                 && let Some(rank) = self.bootstrap.health.who_left(pending().map(|(_, (peer, _))| *peer))
             {
-                return Err(Error::lost(rank, "it closed its communicator before this call"));
+                return Err(self
+                    .bootstrap
+                    .health
+                    .lost_to(rank, "it closed its communicator before this call"));
             }
             if now >= self.deadline {
                 return Err(ErrorKind::Timeout {
