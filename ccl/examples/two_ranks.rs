@@ -7,13 +7,14 @@
 #![allow(clippy::print_stdout)]
 
 use ccl_core::algorithms::{Algorithm as _, OneShot};
-use ccl_core::engine::{Call, Layout, Links, Progress, Schedule};
+use ccl_core::engine::{Layout, Links, Progress, Schedule, Task};
 use ccl_core::plan::Spec;
 use ccl_core::simd::{Buffers, Level, Reducer};
 use ccl_core::transport::{Capabilities, Exchange, LinkKey, ReceiverId, SenderId, Transport as _};
 use ccl_core::{Collective, DataType, Error, Rank, ReduceOp, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,7 +59,7 @@ impl Links for Ends<'_> {
 struct Member {
     transport: ShmTransport,
     schedule: Schedule,
-    call: Call,
+    task: Arc<Task>,
     send: Vec<u8>,
     recv: Vec<u8>,
 }
@@ -70,20 +71,17 @@ impl Member {
         transport.connect(&links, &mut pipe)?;
         let schedule = Schedule::bind(&SPEC, rank, &OneShot.program(&SPEC, rank), &mut Ends(&mut transport))?;
         let Capabilities { slot_bytes, .. } = transport.capabilities();
-        let call = Call {
-            layout: Layout::new(&SPEC, rank, bytes / size_of::<f32>(), DataType::F32, slot_bytes)?,
-            reducer: Reducer::new(DataType::F32, ReduceOp::Sum, SPEC.ranks)?,
-            tag: 0,
-            sequence: 0,
-        };
+        let layout = Layout::new(&SPEC, rank, bytes / size_of::<f32>(), DataType::F32, slot_bytes)?;
+        let reducer = Reducer::new(DataType::F32, ReduceOp::Sum, SPEC.ranks)?;
+        let task = Arc::new(schedule.task(layout, reducer)?);
         let value = rank as f32 + 1.0;
         let send = on_a_line((0..bytes / size_of::<f32>()).flat_map(|_| value.to_ne_bytes()), bytes);
-        Ok(Member { transport, schedule, call, send, recv: on_a_line(std::iter::empty(), bytes) })
+        Ok(Member { transport, schedule, task, send, recv: on_a_line(std::iter::empty(), bytes) })
     }
 
     /// Whether the call is done.
     fn step(&mut self) -> Result<bool> {
-        let bytes = self.call.layout.input_bytes();
+        let bytes = self.task.layout().input_bytes();
         let recv = line_of(&self.recv);
         let buffers =
             Buffers::new(&self.send[line_of(&self.send)..][..bytes], &mut self.recv[recv..][..bytes]);
@@ -115,7 +113,7 @@ fn all_reduces(members: &mut [Member; 2], numbers: Range<u64>) -> Result<()> {
 
 fn all_reduce(members: &mut [Member; 2], sequence: u64) -> Result<()> {
     for member in members.iter_mut() {
-        member.schedule.start(Call { tag: sequence, sequence, ..member.call.clone() })?;
+        member.schedule.start(&member.task, sequence, sequence)?;
     }
     let mut done = [false; 2];
     while done != [true; 2] {

@@ -22,7 +22,7 @@ pub use outcome::{Outcome, RankOutcome, State, Waiting};
 pub use random::Random;
 
 use crate::element::{DataType, ReduceOp};
-use crate::engine::{Call, Layout, Overlay, Progress, ReferFrom, Schedule, WaitOn};
+use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Rank};
 use crate::simd::{Buffers, Level, Reducer};
@@ -30,6 +30,7 @@ use crate::verify::{self, Limits, References};
 use network::Network;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// The call, the links, and what goes wrong.
 #[derive(Clone, Debug)]
@@ -139,7 +140,8 @@ impl Cluster {
                 )?;
             }
             let memory = Memory::new(input, &layout, settings.in_place);
-            schedule.start(Call { layout, reducer, tag, sequence: 0 })?;
+            let task = Arc::new(schedule.task(layout, reducer)?);
+            schedule.start(&task, tag, 0)?;
             ranks.push(Member { schedule, memory, state: State::Running, steps: 0, busy_until: 0 });
         }
         Ok(Cluster { ranks, network, random: Random::new(settings.seed), faults: settings.faults.clone() })

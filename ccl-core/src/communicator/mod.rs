@@ -283,9 +283,10 @@ impl Communicator {
         self.usable()?;
         let index = self.index_of(call, buffers.is_in_place())?;
         let prepared = &self.plans.prepared[index];
-        prepared.layout.check(&buffers)?;
+        prepared.task.layout().check(&buffers)?;
         let schedule = prepared.schedule;
-        self.plans.schedules[schedule].start(prepared.call(self.sequence))?;
+        let tag = prepared.tag(self.sequence);
+        self.plans.schedules[schedule].start(&prepared.task, tag, self.sequence)?;
         let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
         self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
         self.recorder.end(entry, monotonic_ns);

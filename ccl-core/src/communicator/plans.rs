@@ -2,12 +2,14 @@
 
 use super::{Call, fingerprint};
 use crate::cost::Candidates;
-use crate::engine::{self, Layout, Schedule};
+use crate::engine::{Layout, Schedule, Task};
+use crate::error::Result;
 use crate::flight::About;
 use crate::plan::{Collective, Rank};
 use crate::simd::Reducer;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 /// What a program depends on, beside the rank and the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,18 +23,16 @@ pub(super) struct PlanKey {
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) schedule: usize,
-    pub(super) layout: Layout,
-    pub(super) reducer: Reducer,
+    pub(super) task: Arc<Task>,
     /// For the flight record; with the fingerprint, on top of which comes the call's number.
     pub(super) about: About,
 }
 
 impl Prepared {
-    /// The call with this number.
+    /// The tag of the call with this number.
     #[inline(always)]
-    pub(super) fn call(&self, sequence: u64) -> engine::Call {
-        let tag = fingerprint::tag(self.about.fingerprint(), sequence);
-        engine::Call { layout: self.layout.clone(), reducer: self.reducer, tag, sequence }
+    pub(super) fn tag(&self, sequence: u64) -> u64 {
+        fingerprint::tag(self.about.fingerprint(), sequence)
     }
 }
 
@@ -96,6 +96,11 @@ impl Plans {
         let index = self.keep(schedule);
         self.by_plan.insert(key, index);
         index
+    }
+
+    /// A task of one of the schedules.
+    pub(super) fn task(&self, schedule: usize, layout: Layout, reducer: Reducer) -> Result<Arc<Task>> {
+        self.schedules[schedule].task(layout, reducer).map(Arc::new)
     }
 
     /// Keeps a schedule that its maker finds by itself.

@@ -77,7 +77,8 @@ impl Communicator {
             this.schedule(call, choice.algorithm)
         })?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
-        Ok(self.plans.add(call, in_place, Prepared { schedule, layout, reducer, about }))
+        let task = self.plans.task(schedule, layout, reducer)?;
+        Ok(self.plans.add(call, in_place, Prepared { schedule, task, about }))
     }
 
     /// A call whose blocks differ. Nothing is kept but the schedule, since the lengths are seldom the same again.
@@ -120,7 +121,7 @@ impl Communicator {
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
             this.schedule(&even, choice.algorithm)
         })?;
-        Ok(Prepared { schedule, layout, reducer, about })
+        Ok(Prepared { schedule, task: self.plans.task(schedule, layout, reducer)?, about })
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {

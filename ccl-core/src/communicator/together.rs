@@ -7,9 +7,9 @@ use super::transfers::Side;
 use super::{Communicator, record};
 use crate::clock::monotonic_ns;
 use crate::control::EndKind;
-use crate::engine::{self, Progress};
+use crate::engine::Progress;
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{About, Entry};
+use crate::flight::Entry;
 use crate::plan::Rank;
 use crate::simd::Buffers;
 use std::collections::VecDeque;
@@ -101,9 +101,8 @@ enum Line {
 
 /// A call that can be started.
 struct Ready<'b> {
-    schedule: usize,
-    call: engine::Call,
-    about: About,
+    number: u64,
+    prepared: Prepared,
     buffers: Buffers<'b>,
 }
 
@@ -198,7 +197,7 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
 impl Run<'_, '_> {
     /// Gives the prepared calls their numbers and sorts them into queues.
     fn number(&mut self) {
-        for (line, call, buffers) in self.prepared.drain(..) {
+        for (line, prepared, buffers) in self.prepared.drain(..) {
             let communicator = &mut *self.communicator;
             let number = match line {
                 Line::Collectives => {
@@ -208,8 +207,7 @@ impl Run<'_, '_> {
                 Line::Transfers(peer, side) => communicator.transfers.number(peer, side),
                 Line::Copies => 0,
             };
-            let ready =
-                Ready { schedule: call.schedule, call: call.call(number), about: call.about, buffers };
+            let ready = Ready { number, prepared, buffers };
             match self.queues.iter_mut().find(|queue| queue.line == line) {
                 Some(queue) => queue.waiting.push_back(ready),
                 None => {
@@ -275,12 +273,13 @@ impl Queue<'_> {
             let (schedule, buffers, entry) = match self.running {
                 Some(running) => running,
                 None => {
-                    let Some(Ready { schedule, call, about, buffers }) = self.waiting.pop_front() else {
+                    let Some(Ready { number, prepared, buffers }) = self.waiting.pop_front() else {
                         return Ok(Progress::Done);
                     };
-                    let sequence = call.sequence;
-                    communicator.plans.schedules[schedule].start(call)?;
-                    let entry = record::begin(&communicator.recorder, &about, sequence);
+                    let Prepared { schedule, task, about } = &prepared;
+                    let schedule = *schedule;
+                    communicator.plans.schedules[schedule].start(task, prepared.tag(number), number)?;
+                    let entry = record::begin(&communicator.recorder, about, number);
                     *self.running.insert((schedule, buffers, entry))
                 }
             };
@@ -364,7 +363,7 @@ impl Communicator {
                     self.prepare_transfer(Side::Receive, transfer)?,
                 ),
             };
-            call.layout.check(&buffers)?;
+            call.task.layout().check(&buffers)?;
             self.unnumbered += u64::from(line == Line::Collectives);
             prepared.push((line, call, buffers));
         }
@@ -383,7 +382,7 @@ impl Communicator {
         for ((send, from), (receive, into)) in sends.into_iter().zip(receives) {
             let buffers = Buffers::joined(&from, &into);
             let call = self.prepare_copy(&send, &receive, &buffers)?;
-            call.layout.check(&buffers)?;
+            call.task.layout().check(&buffers)?;
             prepared.push((Line::Copies, call, buffers));
         }
         Ok(prepared)

@@ -128,7 +128,8 @@ impl Communicator {
         })?;
         let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
         let about = side.about(what, fingerprint);
-        Ok(Prepared { schedule: end.schedule, layout, reducer, about })
+        let task = self.plans.task(end.schedule, layout, reducer)?;
+        Ok(Prepared { schedule: end.schedule, task, about })
     }
 
     /// What a rank sends itself: a copy.
@@ -166,7 +167,8 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        Ok(Prepared { schedule, layout, reducer, about: Side::Send.about(send, 0) })
+        let task = self.plans.task(schedule, layout, reducer)?;
+        Ok(Prepared { schedule, task, about: Side::Send.about(send, 0) })
     }
 
     /// A reducer that only copies.

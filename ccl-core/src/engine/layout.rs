@@ -1,6 +1,7 @@
 //! Which bytes of the buffers a chunk's piece is.
 
-use super::uneven::{Blocks, Extent, Uneven};
+use super::task::Span;
+use super::uneven::{Blocks, Uneven};
 use crate::element::DataType;
 use crate::error::{Error, Result};
 use crate::plan::{Rank, Spec};
@@ -25,7 +26,7 @@ const LINE: usize = 64;
 pub struct Layout {
     pub(super) spec: Spec,
     pub(super) rank: Rank,
-    // All in bytes, and whole elements: the hot path multiplies and compares, and does not divide.
+    // All in bytes, and whole elements.
     block: usize,
     part: usize,
     tile: usize,
@@ -158,7 +159,8 @@ impl Layout {
     /// The bytes of tile `tile` of chunk `chunk` within its buffer; empty past the chunk's end. For blocks of
     /// one length, of which both buffers are made alike.
     pub fn piece(&self, chunk: u32, tile: usize) -> Range<usize> {
-        let (at, len) = self.input_at(Place::of(chunk, self.spec.parts), tile);
+        let span = self.input_span(Place::of(chunk, self.spec.parts));
+        let (at, len) = span.piece(tile * self.tile, self.tile);
         at..at + len
     }
 
@@ -183,39 +185,30 @@ impl Layout {
         })
     }
 
-    /// Offset and length in bytes of a piece of the send buffer.
-    #[inline]
-    pub(super) fn input_at(&self, place: Place, tile: usize) -> (usize, usize) {
-        self.at(self.uneven.as_ref().map(|uneven| uneven.input(place.block)), place, tile)
+    /// The bytes of a chunk of the send buffer.
+    pub(super) fn input_span(&self, place: Place) -> Span {
+        self.uneven
+            .as_ref()
+            .map_or_else(|| self.span(place), |uneven| uneven.input(place.block).span(place.part))
     }
 
     /// The same of the receive buffer.
-    #[inline]
-    pub(super) fn output_at(&self, place: Place, tile: usize) -> (usize, usize) {
-        self.at(self.uneven.as_ref().map(|uneven| uneven.output(place.block)), place, tile)
+    pub(super) fn output_span(&self, place: Place) -> Span {
+        self.uneven
+            .as_ref()
+            .map_or_else(|| self.span(place), |uneven| uneven.output(place.block).span(place.part))
     }
 
-    /// The piece of a block that lies at `extent`, or side by side with others of its length.
-    #[inline]
-    fn at(&self, extent: Option<&Extent>, place: Place, tile: usize) -> (usize, usize) {
-        let (at, block, part) = match extent {
-            None => (place.block as usize * self.block, self.block, self.part),
-            Some(extent) => (extent.at, extent.len, extent.part),
-        };
-        let from = (place.part as usize * part).min(block);
-        let end = (from + part).min(block);
-        let from = (from + tile * self.tile).min(end);
-        (at + from, (end - from).min(self.tile))
+    /// A chunk where blocks of one length lie side by side.
+    fn span(&self, place: Place) -> Span {
+        let from = (place.part as usize * self.part).min(self.block);
+        let end = (from + self.part).min(self.block);
+        Span { at: place.block as usize * self.block + from, len: end - from }
     }
 
-    /// The length in bytes of a whole chunk of the send buffer, where blocks differ.
-    pub(super) fn input_chunk(&self, place: Place) -> usize {
-        self.uneven.as_ref().map_or(self.part, |uneven| uneven.input(place.block).chunk(place.part))
-    }
-
-    /// The same of the receive buffer.
-    pub(super) fn output_chunk(&self, place: Place) -> usize {
-        self.uneven.as_ref().map_or(self.part, |uneven| uneven.output(place.block).chunk(place.part))
+    /// The longest piece of a tile in bytes.
+    pub(super) fn tile_bytes(&self) -> usize {
+        self.tile
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! A [`Schedule`] is a [`Program`](crate::plan::Program) bound to the link ends of a
 //! [`Fabric`](crate::transport::Fabric), flattened into arrays. It is made once per plan and kept. A
-//! [`Call`] says what one run of it is about: how the buffers are cut ([`Layout`]), how values are combined
-//! ([`Reducer`](crate::simd::Reducer)), and the tag that every piece of it carries.
+//! [`Task`] says what runs of it are about: how the buffers are cut ([`Layout`]), and how values are combined
+//! ([`Reducer`](crate::simd::Reducer)). It is worked out once for calls that are alike.
 //!
 //! ```text
-//! schedule.start(call)?;
+//! let task = Arc::new(schedule.task(layout, reducer)?);
+//! schedule.start(&task, tag, sequence)?;
 //! loop {
 //!     match schedule.step(&mut fabric, &buffers)? {
 //!         Progress::Done => break,
@@ -31,11 +32,13 @@ mod references;
 mod run;
 mod schedule;
 mod tag;
+mod task;
 mod uneven;
 
 pub use layout::{Layout, Overlay};
 pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
-pub use schedule::{Call, Links, Schedule};
+pub use schedule::{Links, Schedule};
 pub(crate) use tag::mix;
+pub use task::Task;
 pub use uneven::Blocks;

@@ -2,7 +2,8 @@
 
 use super::layout::Layout;
 use super::run::{Wait, WaitOn};
-use super::schedule::{Call, Code, Lane, Machine, Operand, Schedule};
+use super::schedule::{Code, Lane, Machine, Operand, Schedule};
+use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Referent};
 use crate::simd::{Buffers, Piece, Source};
@@ -131,7 +132,7 @@ impl Machine {
         &self,
         code: &Code,
         lane: &Lane,
-        call: &Call,
+        task: &Task,
         buffers: &Buffers<'_>,
         sources: &[Source],
     ) -> Option<Piece> {
@@ -147,10 +148,10 @@ impl Machine {
         }
         match operand_is {
             _ if operand == 0 => {
-                Some(sources[0].piece).filter(|_| !(sources[0].scaled && call.reducer.scales()))
+                Some(sources[0].piece).filter(|_| !(sources[0].scaled && task.reducer.scales()))
             }
-            Operand::Output(place) => {
-                let (at, len) = call.layout.output_at(place, lane.tile);
+            Operand::Output(_) => {
+                let (at, len) = task.spans[(code.from + operand) as usize].piece(lane.skip, task.tile);
                 Some(buffers.output().as_piece().slice(at, len))
             }
             _ => None,

@@ -1,7 +1,8 @@
 //! Running a schedule, step by step.
 
-use super::schedule::{Call, Lane, Machine, Operand, READY, Schedule};
+use super::schedule::{Code, Lane, Machine, Operand, READY, Schedule};
 use super::tag::mix;
+use super::task::Task;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::{Buffers, Source};
@@ -67,10 +68,8 @@ impl Schedule {
     /// output holds the result.
     #[inline(always)]
     pub fn step<F: Fabric + ?Sized>(&mut self, fabric: &mut F, buffers: &Buffers<'_>) -> Result<Progress> {
-        let Some(call) = &self.call else {
-            return Err(Error::invalid("a step without a call", "start one"));
-        };
-        call.layout.check(buffers)?;
+        let (true, Some(task)) = (self.is_running, self.task.as_deref()) else { return Err(not_started()) };
+        task.layout.check(buffers)?;
         let machine = &mut self.machine;
         let mut moved = false;
         for lane in 0..machine.lanes.len() {
@@ -78,7 +77,7 @@ impl Schedule {
                 if machine.lanes[lane].tile == machine.lanes[lane].tiles {
                     break;
                 }
-                match machine.try_move(lane, call, fabric, buffers) {
+                match machine.try_move(lane, task, self.tag, fabric, buffers) {
                     Ok(READY) => moved = true,
                     Ok(waits_for) => {
                         machine.lanes[lane].blocked = waits_for;
@@ -86,15 +85,15 @@ impl Schedule {
                     }
                     Err(stop) => return Err(self.explain(lane, stop)),
                 }
-                machine.advance(lane);
+                machine.advance(lane, task.tile);
             }
         }
         if machine.running == 0 && machine.settle(fabric)? {
             if machine.reduces {
-                let (at, len) = call.layout.result();
-                call.reducer.finish(buffers.output().slice(at, len));
+                let (at, len) = task.layout.result();
+                task.reducer.finish(buffers.output().slice(at, len));
             }
-            self.call = None;
+            self.is_running = false;
             return Ok(Progress::Done);
         }
         Ok(if moved { Progress::Moved } else { Progress::Blocked })
@@ -103,7 +102,7 @@ impl Schedule {
     /// What the lanes wait for: those that the last step found blocked.
     pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
         let machine = &self.machine;
-        let blocked = |(_, lane): &(usize, &Lane)| self.call.is_some() && lane.blocked != READY;
+        let blocked = |(_, lane): &(usize, &Lane)| self.is_running && lane.blocked != READY;
         let lanes = machine.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
             let code = machine.moves[lane.at as usize];
             let on = match machine.operands[(code.from + lane.blocked) as usize] {
@@ -125,9 +124,7 @@ impl Schedule {
     /// What stopped a lane, in words.
     #[cold]
     fn explain(&self, lane: usize, stop: Stop) -> Error {
-        let (Some(call), machine) = (&self.call, &self.machine) else {
-            return Error::invalid("a step without a call", "start one");
-        };
+        let (Some(task), machine) = (&self.task, &self.machine) else { return not_started() };
         let lane = &machine.lanes[lane];
         let peers = |end: u32| &self.ends[end as usize].peers;
         match stop {
@@ -135,7 +132,7 @@ impl Schedule {
             Stop::Mismatch { end, ours, theirs } => ErrorKind::Mismatch {
                 peer: peers(end)[0],
                 here: self.spec.collective,
-                sequence: call.sequence,
+                sequence: self.sequence,
                 ours,
                 theirs,
             }
@@ -154,20 +151,25 @@ impl Schedule {
                     what: format!(
                         "piece in {} #{} (rank {}, move {}, tile {})",
                         self.spec.collective,
-                        call.sequence,
+                        self.sequence,
                         self.rank,
                         lane.at - lane.first,
                         lane.tile
                     ),
                     cause: format!(
                         "the {what} has {len} bytes where the move's first source has {first}, in elements of {}",
-                        call.layout.element_bytes()
+                        task.layout.element_bytes()
                     ),
                 }
                 .into()
             }
         }
     }
+}
+
+#[cold]
+fn not_started() -> Error {
+    Error::invalid("a step without a call", "start one")
 }
 
 /// Why a move cannot be made at all.
@@ -188,14 +190,15 @@ impl From<Error> for Stop {
 }
 
 impl Machine {
-    #[inline]
-    fn advance(&mut self, lane: usize) {
+    #[inline(always)]
+    fn advance(&mut self, lane: usize, tile: usize) {
         let lane = &mut self.lanes[lane];
         lane.blocked = READY;
         lane.at += 1;
         if lane.at == lane.end {
             lane.at = lane.first;
             lane.tile += 1;
+            lane.skip += tile;
             if lane.tile == lane.tiles {
                 self.running -= 1;
             }
@@ -210,81 +213,90 @@ impl Machine {
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
         lane: usize,
-        call: &Call,
+        task: &Task,
+        tag: u64,
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<u32, Stop> {
         let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
-        let (from, into) =
-            self.operands[code.from as usize..code.end as usize].split_at((code.into - code.from) as usize);
-        if let Some(&Operand::Receive { from, .. }) = from.get(lane.blocked as usize)
-            && fabric.peek(from)?.is_none()
-        {
-            return Ok(lane.blocked);
+        let first_sink = (code.into - code.from) as usize;
+        let operands = &self.operands[code.from as usize..code.end as usize];
+        let spans = &task.spans[code.from as usize..code.end as usize];
+        let mut awaited = None;
+        if let Some(&Operand::Receive { from, .. }) = operands[..first_sink].get(lane.blocked as usize) {
+            awaited = fabric.peek(from)?;
+            if awaited.is_none() {
+                return Ok(lane.blocked);
+            }
         }
 
-        let tag = match call.layout.is_pairwise() {
-            false => call.tag,
-            true => pair_tag(call, from.iter().chain(into)),
-        };
-        for (index, (source, operand)) in self.sources.iter_mut().zip(from).enumerate() {
+        let tag = if task.is_pairwise { pair_tag(task, &code, operands, tag) } else { tag };
+        let mut len = 0;
+        for (index, (source, (operand, span))) in
+            self.sources[..first_sink].iter_mut().zip(operands.iter().zip(spans)).enumerate()
+        {
             *source = match *operand {
-                Operand::Input(place) => {
-                    let (at, len) = call.layout.input_at(place, lane.tile);
+                Operand::Input(_) => {
+                    let (at, len) = span.piece(lane.skip, task.tile);
                     Source { piece: buffers.input().slice(at, len), scaled: self.reduces }
                 }
-                Operand::Output(place) => {
-                    let (at, len) = call.layout.output_at(place, lane.tile);
+                Operand::Output(_) => {
+                    let (at, len) = span.piece(lane.skip, task.tile);
                     Source { piece: buffers.output().as_piece().slice(at, len), scaled: false }
                 }
                 Operand::Scratch(scratch) => {
                     let len = self.scratch_len[scratch as usize];
                     Source { piece: self.scratch.source(scratch as usize, len), scaled: false }
                 }
-                Operand::Receive { from, end } => match fabric.peek(from)? {
-                    None => return Ok(index as u32),
-                    Some(Arrival { piece, tag: theirs }) if theirs == tag => Source { piece, scaled: false },
-                    Some(Arrival { tag: theirs, .. }) => {
+                Operand::Receive { from, end } => {
+                    let arrival = match awaited {
+                        Some(arrival) if index as u32 == lane.blocked => arrival,
+                        _ => match fabric.peek(from)? {
+                            Some(arrival) => arrival,
+                            None => return Ok(index as u32),
+                        },
+                    };
+                    let Arrival { piece, tag: theirs } = arrival;
+                    if theirs != tag {
                         return Err(Stop::Mismatch { end, ours: tag, theirs });
                     }
-                },
+                    Source { piece, scaled: false }
+                }
                 Operand::Send { .. } => unreachable!("the binder makes no source of a sender"),
             };
-        }
-        let sources = &self.sources[..from.len()];
-        let first = sources[0].piece.len();
-        let uneven = |operand, len| Err(Stop::Uneven { operand, len, first });
-        if first & (call.layout.element_bytes() - 1) != 0 {
-            return uneven(0, first);
-        }
-        for (index, source) in sources.iter().enumerate().skip(1) {
-            if source.piece.len() != first {
-                return uneven(index, source.piece.len());
+            let found = source.piece.len();
+            if index == 0 {
+                len = found;
+            }
+            if found != len || found & task.element_mask != 0 {
+                return Err(Stop::Uneven { operand: index, len: found, first: len });
             }
         }
+        let sources = &self.sources[..first_sink];
 
         // Short pieces are told apart first: theirs is the time that counts.
-        let referent = match first < self.lending.refer_from() {
+        let referent = match len < self.lending.refer_from() {
             true => None,
-            false => self.referent(&code, &lane, call, buffers, sources),
+            false => self.referent(&code, &lane, task, buffers, sources),
         };
         let mut written = 0;
-        for (index, operand) in into.iter().enumerate() {
-            self.sinks[written] = match *operand {
-                Operand::Output(place) => {
-                    let (at, len) = call.layout.output_at(place, lane.tile);
-                    if len != first {
-                        return uneven(from.len() + index, len);
+        for (index, (operand, span)) in operands.iter().zip(spans).enumerate().skip(first_sink) {
+            let sink = match *operand {
+                Operand::Output(_) => {
+                    let (at, room) = span.piece(lane.skip, task.tile);
+                    if room != len {
+                        return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    buffers.output().slice(at, first)
+                    buffers.output().slice(at, len)
                 }
                 Operand::Scratch(scratch) => {
-                    if first > call.layout.longest_piece() {
-                        return uneven(from.len() + index, call.layout.longest_piece());
+                    let room = task.layout.longest_piece();
+                    if len > room {
+                        return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    self.scratch_len[scratch as usize] = first;
-                    self.scratch.sink(scratch as usize, first)
+                    self.scratch_len[scratch as usize] = len;
+                    self.scratch.sink(scratch as usize, len)
                 }
                 Operand::Send { to, end } => {
                     if let Some(piece) = referent {
@@ -293,33 +305,34 @@ impl Machine {
                                 self.lending.note(to, end, &lane);
                                 continue;
                             }
-                            Refer::NoCredit => return Ok((from.len() + index) as u32),
+                            Refer::NoCredit => return Ok(index as u32),
                             Refer::NotMapped => {}
                         }
                     }
-                    match fabric.reserve(to, first)? {
+                    match fabric.reserve(to, len)? {
                         Some(slot) => slot,
-                        None => return Ok((from.len() + index) as u32),
+                        None => return Ok(index as u32),
                     }
                 }
                 Operand::Input(_) | Operand::Receive { .. } => {
                     unreachable!("the binder makes no sink of an input or a receiver")
                 }
             };
+            self.sinks[written] = sink;
             written += 1;
         }
 
         if written > 0 {
-            call.reducer.apply(sources, &self.sinks[..written]);
+            task.reducer.apply(sources, &self.sinks[..written]);
         }
 
         // In this order: bytes that were withdrawn while they were read must not be passed on.
-        for operand in from {
+        for operand in &operands[..first_sink] {
             if let Operand::Receive { from, .. } = *operand {
                 fabric.release(from)?;
             }
         }
-        for operand in into {
+        for operand in &operands[first_sink..] {
             if let Operand::Send { to, .. } = *operand {
                 fabric.publish(to, tag)?;
             }
@@ -330,7 +343,10 @@ impl Machine {
 
 /// The tag of a move whose ranks know no more of the call than the block that travels between them: it covers
 /// that block's length.
-fn pair_tag<'a>(call: &Call, mut operands: impl Iterator<Item = &'a Operand>) -> u64 {
-    let length = operands.find_map(|operand| operand.chunk(&call.layout));
-    mix(call.tag, length.map_or(0, |bytes| bytes as u64 + 1))
+#[cold]
+fn pair_tag(task: &Task, code: &Code, operands: &[Operand], tag: u64) -> u64 {
+    let is_of_a_buffer = |operand: &Operand| matches!(operand, Operand::Input(_) | Operand::Output(_));
+    let bytes =
+        operands.iter().position(is_of_a_buffer).map(|index| task.spans[code.from as usize + index].len);
+    mix(tag, bytes.map_or(0, |bytes| bytes as u64 + 1))
 }

@@ -1,11 +1,13 @@
 //! Binding a program to link ends.
 
-use super::layout::{Layout, Place};
+use super::layout::Place;
 use super::references::{Lending, Refers};
+use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
-use crate::simd::{self, PieceMut, Reducer, Slab};
+use crate::simd::{self, PieceMut, Slab};
 use crate::transport::{ReceiverId, SenderId};
+use std::sync::Arc;
 
 /// A program bound to the link ends of a fabric, and the state of its running call.
 ///
@@ -17,7 +19,12 @@ pub struct Schedule {
     pub(super) spec: Spec,
     pub(super) rank: Rank,
     pub(super) ends: Vec<End>,
-    pub(super) call: Option<Call>,
+    /// What runs, or ran last: mostly it is run again.
+    pub(super) task: Option<Arc<Task>>,
+    pub(super) is_running: bool,
+    /// The running call's fingerprint, which every piece carries and every arrival is compared with.
+    pub(super) tag: u64,
+    pub(super) sequence: u64,
     pub(super) machine: Machine,
 }
 
@@ -42,19 +49,6 @@ pub(super) struct Machine {
     pub(super) lending: Lending,
 }
 
-/// What one run of a schedule is about.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// How the buffers are cut.
-    pub layout: Layout,
-    /// How values are combined. A collective that does not reduce takes any reducer of its type.
-    pub reducer: Reducer,
-    /// The call's fingerprint, which every piece carries and every arrival is compared with.
-    pub tag: u64,
-    /// The call's number on the communicator, for errors.
-    pub sequence: u64,
-}
-
 /// Where the ends of links come from: a transport, or a communicator that spans several.
 pub trait Links {
     /// The sending ends that together reach all of `peers`: one per transport involved.
@@ -75,6 +69,8 @@ pub(super) struct Lane {
     /// [`READY`].
     pub(super) blocked: u32,
     pub(super) tile: usize,
+    /// Bytes of each chunk before that tile.
+    pub(super) skip: usize,
     /// How often it is run.
     pub(super) tiles: usize,
 }
@@ -134,7 +130,15 @@ impl Schedule {
                 let refers = Refers::default();
                 moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
             }
-            lanes.push(Lane { first, end: moves.len() as u32, at: first, blocked: READY, tile: 0, tiles: 0 });
+            lanes.push(Lane {
+                first,
+                end: moves.len() as u32,
+                at: first,
+                blocked: READY,
+                tile: 0,
+                skip: 0,
+                tiles: 0,
+            });
             scratch += lane.scratch;
         }
         // Every lane gets its turn within the bound of a step.
@@ -152,7 +156,16 @@ impl Schedule {
             sinks: vec![PieceMut::EMPTY; widest.1],
             lending: Lending::new(binder.ends.len()),
         };
-        Ok(Schedule { spec: *spec, rank, ends: binder.ends, call: None, machine })
+        Ok(Schedule {
+            spec: *spec,
+            rank,
+            ends: binder.ends,
+            task: None,
+            is_running: false,
+            tag: 0,
+            sequence: 0,
+            machine,
+        })
     }
 
     /// What the bound plan is for.
@@ -167,73 +180,54 @@ impl Schedule {
 
     /// The number of the call that runs, or 0.
     pub fn number(&self) -> u64 {
-        self.call.as_ref().map_or(0, |call| call.sequence)
+        if self.is_running { self.sequence } else { 0 }
     }
 
     /// Whether a call runs.
     #[inline]
     pub fn is_running(&self) -> bool {
-        self.call.is_some()
+        self.is_running
     }
 
     /// Tiles that the call which runs has done, and all of them, over all lanes.
     pub fn progress(&self) -> (u64, u64) {
-        let lanes = self.machine.lanes.iter().filter(|_| self.is_running());
+        let lanes = self.machine.lanes.iter().filter(|_| self.is_running);
         lanes.fold((0, 0), |(done, all), lane| (done + lane.tile as u64, all + lane.tiles as u64))
     }
 
-    /// Begins a call. The call before must be done.
+    /// Begins a call of a task of this schedule; the call before must be done. Every piece of it carries `tag`, the
+    /// call's fingerprint; `sequence` is its number on the communicator, for errors.
     #[inline(always)]
-    pub fn start(&mut self, call: Call) -> Result<()> {
-        if self.is_running() {
+    pub fn start(&mut self, task: &Arc<Task>, tag: u64, sequence: u64) -> Result<()> {
+        if self.is_running {
             return Err(Error::invalid("a call is started while another one runs", "finish that one first"));
         }
-        if call.layout.spec != self.spec || call.layout.rank != self.rank {
-            return Err(Error::invalid(
-                "a layout of another plan or rank",
-                format!("it must be made for rank {} and {:?}", self.rank, self.spec),
-            ));
+        if !self.task.as_ref().is_some_and(|last| Arc::ptr_eq(last, task)) {
+            self.take(task)?;
         }
         let machine = &mut self.machine;
-        if !machine.scratch_len.is_empty() {
-            machine.scratch.fit(machine.scratch_len.len(), call.layout.longest_piece());
-        }
-        machine.lending.start(&call.layout);
+        machine.lending.start(&task.layout);
         machine.running = 0;
-        for lane in &mut machine.lanes {
-            (lane.at, lane.tile, lane.blocked) = (lane.first, 0, READY);
-            lane.tiles = if lane.first == lane.end { 0 } else { call.layout.tiles() };
-            machine.running += usize::from(lane.tiles > 0);
+        for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {
+            *lane = Lane { at: lane.first, blocked: READY, tile: 0, skip: 0, tiles, ..*lane };
+            machine.running += usize::from(tiles > 0);
         }
-        if call.layout.is_pairwise() {
-            machine.tile_each_lane(&call.layout);
-        }
-        self.call = Some(call);
+        (self.tag, self.sequence, self.is_running) = (tag, sequence, true);
         Ok(())
     }
-}
 
-impl Machine {
-    /// Gives each lane as many tiles as its own chunks need: where ranks know their own blocks only, all that
-    /// the two ends of a link both know is the block that travels on it.
-    fn tile_each_lane(&mut self, layout: &Layout) {
-        for lane in &mut self.lanes {
-            let moves = &self.moves[lane.first as usize..lane.end as usize];
-            let chunks = moves.iter().map(|code| self.operands[code.from as usize..code.end as usize].iter());
-            let longest = chunks.flatten().filter_map(|operand| operand.chunk(layout)).max();
-            lane.tiles = longest.map_or(lane.tiles, |bytes| layout.tiles_of(bytes));
+    /// Makes room for a task that is not the last one.
+    #[inline(never)]
+    fn take(&mut self, task: &Arc<Task>) -> Result<()> {
+        let machine = &mut self.machine;
+        if task.spans.len() != machine.operands.len() || task.layout.spec != self.spec {
+            return Err(Error::invalid("a task of another schedule", "make it with this one"));
         }
-    }
-}
-
-impl Operand {
-    /// The length in bytes of the whole chunk, if it is one of a user's buffer.
-    pub(super) fn chunk(&self, layout: &Layout) -> Option<usize> {
-        match *self {
-            Operand::Input(place) => Some(layout.input_chunk(place)),
-            Operand::Output(place) => Some(layout.output_chunk(place)),
-            Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => None,
+        if !machine.scratch_len.is_empty() {
+            machine.scratch.fit(machine.scratch_len.len(), task.layout.longest_piece());
         }
+        self.task = Some(Arc::clone(task));
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Blocks of different lengths: the v-collectives.
 
 use super::layout;
+use super::task::Span;
 use crate::error::{Error, Result};
 use crate::plan::{Collective, Rank, Spec};
 use std::ops::Range;
@@ -49,9 +50,10 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The length of one part.
-    pub(super) fn chunk(&self, part: u32) -> usize {
-        self.len.saturating_sub(part as usize * self.part).min(self.part)
+    /// The bytes of one part.
+    pub(super) fn span(&self, part: u32) -> Span {
+        let from = (part as usize * self.part).min(self.len);
+        Span { at: self.at + from, len: (self.len - from).min(self.part) }
     }
 }
 

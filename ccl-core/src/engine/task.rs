@@ -1,0 +1,89 @@
+//! A call as it is each time it is made: where each operand's bytes lie, and how they are combined.
+
+use super::layout::Layout;
+use super::schedule::{Operand, Schedule};
+use crate::error::{Error, Result};
+use crate::simd::Reducer;
+
+/// What a schedule runs, worked out once and run any number of times.
+#[derive(Debug)]
+pub struct Task {
+    pub(super) layout: Layout,
+    pub(super) reducer: Reducer,
+    /// The whole chunk of each of the program's operands; of no length where it is none of a user's buffer.
+    pub(super) spans: Box<[Span]>,
+    /// How often each lane is run.
+    pub(super) tiles: Box<[usize]>,
+    /// Bytes of a tile.
+    pub(super) tile: usize,
+    /// What whole elements have no bit of.
+    pub(super) element_mask: usize,
+    pub(super) is_pairwise: bool,
+}
+
+/// Bytes of a user's buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Span {
+    /// The piece of at most `tile` bytes after the first `skip`: offset within the buffer, and length, which is 0 past
+    /// the end.
+    #[inline(always)]
+    pub(super) fn piece(self, skip: usize, tile: usize) -> (usize, usize) {
+        let skip = skip.min(self.len);
+        (self.at + skip, (self.len - skip).min(tile))
+    }
+}
+
+impl Schedule {
+    /// The task of calls with this layout, which must be made for this schedule's plan and rank. Values are combined by
+    /// `reducer`; a collective that does not reduce takes any of its type.
+    pub fn task(&self, layout: Layout, reducer: Reducer) -> Result<Task> {
+        if layout.spec != self.spec || layout.rank != self.rank {
+            return Err(Error::invalid(
+                "a layout of another plan or rank",
+                format!("it must be made for rank {} and {:?}", self.rank, self.spec),
+            ));
+        }
+        let machine = &self.machine;
+        let span = |operand: &Operand| match *operand {
+            Operand::Input(place) => layout.input_span(place),
+            Operand::Output(place) => layout.output_span(place),
+            Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => Span::default(),
+        };
+        let spans: Box<[Span]> = machine.operands.iter().map(span).collect();
+        let tiles = machine.lanes.iter().map(|lane| {
+            let moves = &machine.moves[lane.first as usize..lane.end as usize];
+            let (Some(first), Some(last)) = (moves.first(), moves.last()) else { return 0 };
+            if !layout.is_pairwise() {
+                return layout.tiles();
+            }
+            // Where ranks know their own blocks only, all that the two ends of a link both know is the block that travels
+            // on it; so each lane is run as often as its own chunks need.
+            let own = first.from as usize..last.end as usize;
+            let is_of_a_buffer =
+                |index: &usize| matches!(machine.operands[*index], Operand::Input(_) | Operand::Output(_));
+            let longest = own.filter(is_of_a_buffer).map(|index| spans[index].len).max();
+            longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
+        });
+        Ok(Task {
+            tiles: tiles.collect(),
+            tile: layout.tile_bytes(),
+            element_mask: layout.element_bytes() - 1,
+            is_pairwise: layout.is_pairwise(),
+            layout,
+            reducer,
+            spans,
+        })
+    }
+}
+
+impl Task {
+    /// How its buffers are cut.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
