@@ -116,6 +116,26 @@ impl Fabric for ShmTransport {
         Ok(())
     }
 
+    #[inline]
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        if piece.len() > INLINE_BYTES {
+            return self.send_in_slot(to, piece, tag);
+        }
+        let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
+        if sender.reserved.is_some() {
+            return Err(not_held("send"));
+        }
+        if !self.take_credits(to)? {
+            return Ok(false);
+        }
+        for &link in &self.senders[to.0 as usize].links {
+            let link = &mut self.outgoing[link as usize];
+            link.inline_piece(piece.len()).copy_from(piece);
+            link.publish(tag, piece.len(), Body::Line);
+        }
+        Ok(true)
+    }
+
     #[inline(always)]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
@@ -162,6 +182,14 @@ impl ShmTransport {
             self.outgoing[link as usize].reserved = true;
         }
         sender.reserved = Some(reservation);
+    }
+
+    #[inline(never)]
+    fn send_in_slot(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+        slot.copy_from(piece);
+        self.publish(to, tag)?;
+        Ok(true)
     }
 
     /// Looks at a piece that names lent memory of which we knew nothing yet.

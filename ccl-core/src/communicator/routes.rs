@@ -297,6 +297,12 @@ impl Fabric for Routes {
     }
 
     #[inline]
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let (transport, id) = self.of(to.0);
+        transport.send(SenderId(id), piece, tag)
+    }
+
+    #[inline]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let (transport, id) = self.of(from.0);
         transport.peek(ReceiverId(id))

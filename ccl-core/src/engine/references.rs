@@ -151,7 +151,8 @@ impl Machine {
                 Some(sources[0].piece).filter(|_| !(sources[0].scaled && task.reducer.scales()))
             }
             Operand::Output(_) => {
-                let (at, len) = task.spans[(code.from + operand) as usize].piece(lane.skip, task.tile);
+                let (at, len) =
+                    task.operands[(code.from + operand) as usize].span.piece(lane.skip, task.tile);
                 Some(buffers.output().as_piece().slice(at, len))
             }
             _ => None,

@@ -1,8 +1,8 @@
 //! Running a schedule, step by step.
 
-use super::schedule::{Code, Lane, Machine, Operand, READY, Schedule};
+use super::schedule::{Lane, Machine, Operand, READY, Schedule};
 use super::tag::mix;
-use super::task::Task;
+use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
 use crate::simd::{Buffers, Source};
@@ -189,6 +189,9 @@ impl From<Error> for Stop {
     }
 }
 
+/// The operand of a move that only copies into links which is these links.
+const SEND: u32 = 1;
+
 impl Machine {
     #[inline(always)]
     fn advance(&mut self, lane: usize, tile: usize) {
@@ -202,6 +205,34 @@ impl Machine {
             if lane.tile == lane.tiles {
                 self.running -= 1;
             }
+        }
+    }
+
+    /// Makes a move that only copies a short part of a buffer into links: most moves of short calls. Whether there was a
+    /// credit; `None` where the piece is long, or to be scaled.
+    #[inline(always)]
+    fn try_send<F: Fabric + ?Sized>(
+        &self,
+        lane: &Lane,
+        task: &Task,
+        tag: u64,
+        operands: &[Bound],
+        fabric: &mut F,
+        buffers: &Buffers<'_>,
+    ) -> Result<Option<bool>, Stop> {
+        let [from, to] = operands else { return Ok(None) };
+        let (at, len) = from.span.piece(lane.skip, task.tile);
+        if len >= self.lending.refer_from() || task.is_pairwise {
+            return Ok(None);
+        }
+        let piece = match from.operand {
+            Operand::Input(_) if self.reduces && task.reducer.scales() => return Ok(None),
+            Operand::Input(_) => buffers.input().slice(at, len),
+            _ => buffers.output().as_piece().slice(at, len),
+        };
+        match to.operand {
+            Operand::Send { to, .. } => Ok(Some(fabric.send(to, piece, tag)?)),
+            _ => Ok(None),
         }
     }
 
@@ -221,22 +252,27 @@ impl Machine {
         let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
         let first_sink = (code.into - code.from) as usize;
-        let operands = &self.operands[code.from as usize..code.end as usize];
-        let spans = &task.spans[code.from as usize..code.end as usize];
+        let operands = &task.operands[code.from as usize..code.end as usize];
+        if code.is_send
+            && let Some(sent) = self.try_send(&lane, task, tag, operands, fabric, buffers)?
+        {
+            return Ok(if sent { READY } else { SEND });
+        }
         let mut awaited = None;
-        if let Some(&Operand::Receive { from, .. }) = operands[..first_sink].get(lane.blocked as usize) {
+        if lane.blocked < first_sink as u32
+            && let Operand::Receive { from, .. } = operands[lane.blocked as usize].operand
+        {
             awaited = fabric.peek(from)?;
             if awaited.is_none() {
                 return Ok(lane.blocked);
             }
         }
 
-        let tag = if task.is_pairwise { pair_tag(task, &code, operands, tag) } else { tag };
+        let tag = if task.is_pairwise { pair_tag(operands, tag) } else { tag };
         let mut len = 0;
-        for (index, (source, (operand, span))) in
-            self.sources[..first_sink].iter_mut().zip(operands.iter().zip(spans)).enumerate()
-        {
-            *source = match *operand {
+        let (from, into) = operands.split_at(first_sink);
+        for (index, Bound { operand, span }) in from.iter().enumerate() {
+            let source = match *operand {
                 Operand::Input(_) => {
                     let (at, len) = span.piece(lane.skip, task.tile);
                     Source { piece: buffers.input().slice(at, len), scaled: self.reduces }
@@ -266,6 +302,7 @@ impl Machine {
                 Operand::Send { .. } => unreachable!("the binder makes no source of a sender"),
             };
             let found = source.piece.len();
+            self.sources[index] = source;
             if index == 0 {
                 len = found;
             }
@@ -281,7 +318,8 @@ impl Machine {
             false => self.referent(&code, &lane, task, buffers, sources),
         };
         let mut written = 0;
-        for (index, (operand, span)) in operands.iter().zip(spans).enumerate().skip(first_sink) {
+        for (index, Bound { operand, span }) in into.iter().enumerate() {
+            let index = first_sink + index;
             let sink = match *operand {
                 Operand::Output(_) => {
                     let (at, room) = span.piece(lane.skip, task.tile);
@@ -327,13 +365,13 @@ impl Machine {
         }
 
         // In this order: bytes that were withdrawn while they were read must not be passed on.
-        for operand in &operands[..first_sink] {
-            if let Operand::Receive { from, .. } = *operand {
+        for bound in from {
+            if let Operand::Receive { from, .. } = bound.operand {
                 fabric.release(from)?;
             }
         }
-        for operand in &operands[first_sink..] {
-            if let Operand::Send { to, .. } = *operand {
+        for bound in into {
+            if let Operand::Send { to, .. } = bound.operand {
                 fabric.publish(to, tag)?;
             }
         }
@@ -344,9 +382,7 @@ impl Machine {
 /// The tag of a move whose ranks know no more of the call than the block that travels between them: it covers
 /// that block's length.
 #[cold]
-fn pair_tag(task: &Task, code: &Code, operands: &[Operand], tag: u64) -> u64 {
-    let is_of_a_buffer = |operand: &Operand| matches!(operand, Operand::Input(_) | Operand::Output(_));
-    let bytes =
-        operands.iter().position(is_of_a_buffer).map(|index| task.spans[code.from as usize + index].len);
+fn pair_tag(operands: &[Bound], tag: u64) -> u64 {
+    let bytes = operands.iter().find(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len);
     mix(tag, bytes.map_or(0, |bytes| bytes as u64 + 1))
 }

@@ -84,6 +84,8 @@ pub(super) struct Code {
     pub(super) from: u32,
     pub(super) into: u32,
     pub(super) end: u32,
+    /// Whether it only copies a part of a buffer into one end of links.
+    pub(super) is_send: bool,
     /// What may be sent by reference, if anything.
     pub(super) refers: Refers,
 }
@@ -96,6 +98,13 @@ pub(super) enum Operand {
     Scratch(u32),
     Receive { from: ReceiverId, end: u32 },
     Send { to: SenderId, end: u32 },
+}
+
+impl Operand {
+    /// Whether it is a part of a user's buffer.
+    pub(super) fn is_of_a_buffer(&self) -> bool {
+        matches!(self, Operand::Input(_) | Operand::Output(_))
+    }
 }
 
 /// Who is at the other end of an operand's links: for errors and reports.
@@ -127,8 +136,11 @@ impl Schedule {
                     return Err(Unbound::Plan("a move without source or sink".into()).in_lane(rank, index));
                 }
                 widest = (widest.0.max(into - from), widest.1.max(end - into));
+                let operands = &binder.operands[from..end];
+                let is_send =
+                    matches!(operands, [Operand::Input(_) | Operand::Output(_), Operand::Send { .. }]);
                 let refers = Refers::default();
-                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
+                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, is_send, refers });
             }
             lanes.push(Lane {
                 first,
@@ -220,7 +232,7 @@ impl Schedule {
     #[inline(never)]
     fn take(&mut self, task: &Arc<Task>) -> Result<()> {
         let machine = &mut self.machine;
-        if task.spans.len() != machine.operands.len() || task.layout.spec != self.spec {
+        if task.operands.len() != machine.operands.len() || task.layout.spec != self.spec {
             return Err(Error::invalid("a task of another schedule", "make it with this one"));
         }
         if !machine.scratch_len.is_empty() {

@@ -10,8 +10,8 @@ use crate::simd::Reducer;
 pub struct Task {
     pub(super) layout: Layout,
     pub(super) reducer: Reducer,
-    /// The whole chunk of each of the program's operands; of no length where it is none of a user's buffer.
-    pub(super) spans: Box<[Span]>,
+    /// The program's operands.
+    pub(super) operands: Box<[Bound]>,
     /// How often each lane is run.
     pub(super) tiles: Box<[usize]>,
     /// Bytes of a tile.
@@ -19,6 +19,13 @@ pub struct Task {
     /// What whole elements have no bit of.
     pub(super) element_mask: usize,
     pub(super) is_pairwise: bool,
+}
+
+/// An operand, and the whole chunk that it is: of no length where it is none of a user's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub(super) operand: Operand,
+    pub(super) span: Span,
 }
 
 /// Bytes of a user's buffer.
@@ -49,12 +56,15 @@ impl Schedule {
             ));
         }
         let machine = &self.machine;
-        let span = |operand: &Operand| match *operand {
-            Operand::Input(place) => layout.input_span(place),
-            Operand::Output(place) => layout.output_span(place),
-            Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => Span::default(),
+        let bound = |&operand: &Operand| {
+            let span = match operand {
+                Operand::Input(place) => layout.input_span(place),
+                Operand::Output(place) => layout.output_span(place),
+                Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => Span::default(),
+            };
+            Bound { operand, span }
         };
-        let spans: Box<[Span]> = machine.operands.iter().map(span).collect();
+        let operands: Box<[Bound]> = machine.operands.iter().map(bound).collect();
         let tiles = machine.lanes.iter().map(|lane| {
             let moves = &machine.moves[lane.first as usize..lane.end as usize];
             let (Some(first), Some(last)) = (moves.first(), moves.last()) else { return 0 };
@@ -63,10 +73,9 @@ impl Schedule {
             }
             // Where ranks know their own blocks only, all that the two ends of a link both know is the block that travels
             // on it; so each lane is run as often as its own chunks need.
-            let own = first.from as usize..last.end as usize;
-            let is_of_a_buffer =
-                |index: &usize| matches!(machine.operands[*index], Operand::Input(_) | Operand::Output(_));
-            let longest = own.filter(is_of_a_buffer).map(|index| spans[index].len).max();
+            let own = &operands[first.from as usize..last.end as usize];
+            let longest =
+                own.iter().filter(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len).max();
             longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
         });
         Ok(Task {
@@ -76,7 +85,7 @@ impl Schedule {
             is_pairwise: layout.is_pairwise(),
             layout,
             reducer,
-            spans,
+            operands,
         })
     }
 }

@@ -119,6 +119,13 @@ impl PieceMut {
         self.at.as_ptr()
     }
 
+    /// Copies a piece of the same length here.
+    #[inline]
+    pub fn copy_from(&self, from: Piece) {
+        assert!(from.len == self.len, "a piece is copied to one of another length");
+        super::copy::copy(from, &[*self]);
+    }
+
     /// The same bytes to read, once written.
     #[inline]
     pub fn as_piece(&self) -> Piece {

@@ -147,6 +147,16 @@ pub trait Fabric {
     /// Hands over the slot that `reserve` gave, or the piece that `refer` was given.
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()>;
 
+    /// Copies a piece and hands it over, all at once: what `reserve`, a copy and `publish` come to. False for want of
+    /// credit. Not while a reservation is held.
+    #[inline]
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+        slot.copy_from(piece);
+        self.publish(to, tag)?;
+        Ok(true)
+    }
+
     /// The oldest piece not yet released, or `None`.
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>>;
 
