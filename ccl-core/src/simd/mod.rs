@@ -12,8 +12,12 @@ mod narrow;
 mod number;
 mod op;
 mod ordered;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 mod piece;
 mod reducer;
+#[cfg(target_arch = "x86_64")]
+mod register;
 mod scalar;
 mod slab;
 #[cfg(test)]
