@@ -1,6 +1,6 @@
 //! Moves of one source.
 
-use super::{Piece, PieceMut};
+use super::{Piece, PieceMut, stream};
 use std::ptr;
 
 /// How much is copied to one sink before the next: small enough that the source stays in the first cache.
@@ -9,6 +9,9 @@ const STRIDE: usize = 4096;
 /// Copies `from` into every one of `into`, which have its length.
 #[inline]
 pub(super) fn copy(from: Piece, into: &[PieceMut]) {
+    if from.len() >= stream::STRIDE && stream::streams(1, into) {
+        return stream::copy(from, into);
+    }
     if let [sink] = into {
         copy_one(from.as_ptr(), sink.as_mut_ptr(), from.len());
         return;

@@ -20,12 +20,13 @@ mod reducer;
 mod register;
 mod scalar;
 mod slab;
+mod stream;
 #[cfg(test)]
 mod twin;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod wide;
 
 pub use level::Level;
-pub use piece::{Buffers, Piece, PieceMut};
+pub use piece::{Buffers, Piece, PieceMut, Store};
 pub use reducer::{Reducer, Source};
 pub(crate) use slab::Slab;

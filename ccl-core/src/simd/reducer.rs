@@ -8,7 +8,7 @@ use super::ordered::Ordered;
 use super::packed::{Brains, Halves};
 #[cfg(target_arch = "x86_64")]
 use super::register::{Ymm, Zmm};
-use super::{Level, Piece, PieceMut};
+use super::{Level, Piece, PieceMut, stream};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
 
@@ -107,9 +107,23 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
+        if bytes >= stream::STRIDE && stream::streams(sources.len(), sinks) {
+            return stream::reduce(self, sources, sinks);
+        }
+        // SAFETY: checked above.
+        unsafe { self.combine(sources, sinks) }
+    }
+
+    /// The kernel's part, which writes into the caches.
+    ///
+    /// # Safety
+    /// There is a source; the pieces are of one length, in whole elements.
+    #[inline]
+    pub(super) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut]) {
+        let bytes = sources[0].piece.len();
         let factor = self.factor.as_ref().map(Factor::bits);
         let job = Job { sources, sinks, bytes, factor };
-        // SAFETY: lengths were checked here, the CPU when the kernel was chosen.
+        // SAFETY: the caller's promise; the CPU was checked when the kernel was chosen.
         unsafe { (self.kernel)(&job) }
     }
 
