@@ -107,10 +107,11 @@ fn stream(from: *const u8, into: *mut u8, len: usize) {
     for line in (head..head + body).step_by(LINE) {
         // SAFETY: the line lies inside both pieces, and in the sink on its boundary.
         unsafe {
-            let (from, into) = (from.add(line).cast::<__m128i>(), into.add(line).cast::<__m128i>());
-            let words: [__m128i; WORDS] = std::array::from_fn(|word| _mm_loadu_si128(from.add(word)));
+            let (from, into) = (from.add(line), into.add(line));
+            let words: [__m128i; WORDS] =
+                std::array::from_fn(|word| _mm_loadu_si128(from.add(word * size_of::<__m128i>()).cast()));
             for (word, bits) in words.into_iter().enumerate() {
-                _mm_stream_si128(into.add(word), bits);
+                _mm_stream_si128(into.add(word * size_of::<__m128i>()).cast(), bits);
             }
         }
     }
