@@ -1,6 +1,6 @@
 //! Moves of one source.
 
-use super::{Piece, PieceMut};
+use super::{Piece, PieceMut, stream};
 use std::ptr;
 
 /// How much is copied to one sink before the next: small enough that the source stays in the first cache.
@@ -9,6 +9,9 @@ const STRIDE: usize = 4096;
 /// Copies `from` into every one of `into`, which have its length.
 #[inline]
 pub(super) fn copy(from: Piece, into: &[PieceMut]) {
+    if from.len() >= stream::STRIDE && stream::streams(1, into) {
+        return stream::copy(from, into);
+    }
     if let [sink] = into {
         copy_one(from.as_ptr(), sink.as_mut_ptr(), from.len());
         return;
@@ -27,7 +30,7 @@ pub(super) fn copy(from: Piece, into: &[PieceMut]) {
 
 /// Copies `len` bytes, which the two pieces that the addresses come from have.
 #[inline]
-fn copy_one(from: *const u8, into: *mut u8, len: usize) {
+pub(super) fn copy_one(from: *const u8, into: *mut u8, len: usize) {
     if ptr::eq(from, into) {
         return;
     }

@@ -12,16 +12,21 @@ mod narrow;
 mod number;
 mod op;
 mod ordered;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 mod piece;
 mod reducer;
+#[cfg(target_arch = "x86_64")]
+mod register;
 mod scalar;
 mod slab;
+mod stream;
 #[cfg(test)]
 mod twin;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod wide;
 
 pub use level::Level;
-pub use piece::{Buffers, Piece, PieceMut};
+pub use piece::{Buffers, Piece, PieceMut, Store};
 pub use reducer::{Reducer, Source};
 pub(crate) use slab::Slab;

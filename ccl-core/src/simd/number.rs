@@ -1,5 +1,8 @@
 //! Elements, and the values as which they are combined.
 
+use super::copy::copy_one;
+use std::mem::MaybeUninit;
+
 /// An element as it lies in memory.
 pub(super) trait Number: Copy + 'static {
     /// The type in which it is combined.
@@ -8,11 +11,28 @@ pub(super) trait Number: Copy + 'static {
     /// Whether elements are best combined a block at a time; see [`super::wide`]. As measured.
     const BLOCKS: bool = false;
 
+    /// Whether this is a register full of elements, of which the last of a piece may fill a part only.
+    const PACKED: bool = false;
+
     /// Exactly the element's value.
     fn widen(self) -> Self::Value;
 
     /// The nearest element, ties to even.
     fn narrow(value: Self::Value) -> Self;
+
+    /// The bytes of a part of a register full of elements, then zeros.
+    ///
+    /// # Safety
+    /// There are `len` bytes at `from`, fewer than the register has.
+    #[inline(always)]
+    unsafe fn part(from: *const u8, len: usize) -> Self {
+        let mut padded = MaybeUninit::<Self>::zeroed();
+        // SAFETY: the caller's promise; any bytes are an element.
+        unsafe {
+            copy_one(from, padded.as_mut_ptr().cast(), len);
+            padded.assume_init()
+        }
+    }
 
     /// Widens `W` elements.
     ///
@@ -47,8 +67,7 @@ pub(super) trait Number: Copy + 'static {
 /// What operators work on.
 pub(super) trait Value: Copy + 'static {
     /// What changes nothing that it is multiplied with.
-    const ONE: Self;
-
+    fn one() -> Self;
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     /// The value with the low bits of `bits`.
@@ -80,7 +99,10 @@ macro_rules! integer {
         }
 
         impl Value for $t {
-            const ONE: $t = 1 as $t;
+            #[inline(always)]
+            fn one() -> $t {
+                1 as $t
+            }
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self.wrapping_add(other)
@@ -138,7 +160,10 @@ macro_rules! float {
         }
 
         impl Value for $t {
-            const ONE: $t = 1 as $t;
+            #[inline(always)]
+            fn one() -> $t {
+                1 as $t
+            }
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self + other

@@ -28,6 +28,18 @@ pub struct Piece {
 pub struct PieceMut {
     at: NonNull<u8>,
     len: usize,
+    store: Store,
+}
+
+/// How a sink is written. The bytes are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// Into the caches: for what is read again soon, by whomever, such as slots of links.
+    #[default]
+    Cached,
+    /// Past the caches, where the CPU has such stores and the piece is at least a page: for what is larger than
+    /// the caches. Ordered before everything that the thread stores after the call, like other stores.
+    Streaming,
 }
 
 // SAFETY: a piece is an address; what may be done with it, and when, is the contract above, which does
@@ -84,7 +96,7 @@ impl Piece {
 
 impl PieceMut {
     /// No bytes.
-    pub const EMPTY: PieceMut = PieceMut { at: NonNull::dangling(), len: 0 };
+    pub const EMPTY: PieceMut = PieceMut { at: NonNull::dangling(), len: 0, store: Store::Cached };
 
     /// The piece of `len` bytes at `at`.
     ///
@@ -98,7 +110,7 @@ impl PieceMut {
         }
         debug_assert!(!at.is_null());
         // SAFETY: the caller gives writable, so non-null, bytes.
-        PieceMut { at: unsafe { NonNull::new_unchecked(at) }, len }
+        PieceMut { at: unsafe { NonNull::new_unchecked(at) }, len, store: Store::Cached }
     }
 
     /// Length in bytes.
@@ -137,7 +149,19 @@ impl PieceMut {
     pub fn slice(&self, offset: usize, len: usize) -> PieceMut {
         assert!(offset <= self.len && len <= self.len - offset, "piece sliced past its end");
         // SAFETY: the range lies inside a piece whose maker vouched for all of it.
-        unsafe { PieceMut::new(self.at.as_ptr().add(offset), len) }
+        unsafe { PieceMut::new(self.at.as_ptr().add(offset), len) }.stored(self.store)
+    }
+
+    /// The same bytes, to be written so.
+    #[inline]
+    pub fn stored(self, store: Store) -> PieceMut {
+        PieceMut { store, ..self }
+    }
+
+    /// How the bytes are to be written.
+    #[inline]
+    pub fn store(&self) -> Store {
+        self.store
     }
 }
 

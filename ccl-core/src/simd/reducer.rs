@@ -1,12 +1,14 @@
 //! A data type with an operator, bound to a kernel.
 
 use super::copy::copy;
-#[cfg(target_arch = "x86_64")]
-use super::narrow::HalfF16c;
 use super::narrow::{Brain, E4m3, E5m2, Half};
 use super::op::{And, ExclusiveOr, Max, Min, Or, Prod, Sum};
 use super::ordered::Ordered;
-use super::{Level, Piece, PieceMut};
+#[cfg(target_arch = "x86_64")]
+use super::packed::{Brains, Halves};
+#[cfg(target_arch = "x86_64")]
+use super::register::{Ymm, Zmm};
+use super::{Level, Piece, PieceMut, stream};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
 
@@ -105,9 +107,23 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
+        if bytes >= stream::STRIDE && stream::streams(sources.len(), sinks) {
+            return stream::reduce(self, sources, sinks);
+        }
+        // SAFETY: checked above.
+        unsafe { self.combine(sources, sinks) }
+    }
+
+    /// The kernel's part, which writes into the caches.
+    ///
+    /// # Safety
+    /// There is a source; the pieces are of one length, in whole elements.
+    #[inline]
+    pub(super) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut]) {
+        let bytes = sources[0].piece.len();
         let factor = self.factor.as_ref().map(Factor::bits);
         let job = Job { sources, sinks, bytes, factor };
-        // SAFETY: lengths were checked here, the CPU when the kernel was chosen.
+        // SAFETY: the caller's promise; the CPU was checked when the kernel was chosen.
         unsafe { (self.kernel)(&job) }
     }
 
@@ -154,26 +170,23 @@ fn each<T: Copy>(output: PieceMut, f: impl Fn(T) -> T) {
 
 /// The kernel for sums and products of each type, with the values of a block: as many as the compiler was measured to do best with.
 macro_rules! by_type {
-    ($dtype:expr, $op:ty, $kernel:path, $half:ty) => {{
+    ($dtype:expr, $op:ty, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype {
             DataType::I8 | DataType::U8 => kernel::<u8, $op, 64>,
             DataType::I16 | DataType::U16 => kernel::<u16, $op, 32>,
             DataType::I32 | DataType::U32 => kernel::<u32, $op, 32>,
             DataType::I64 | DataType::U64 => kernel::<u64, $op, 16>,
-            DataType::F16 => kernel::<$half, $op, 16>,
-            DataType::BF16 => kernel::<Brain, $op, 16>,
             DataType::F32 => kernel::<f32, $op, 16>,
             DataType::F64 => kernel::<f64, $op, 8>,
-            DataType::F8E4M3 => kernel::<E4m3, $op, 16>,
-            DataType::F8E5M2 => kernel::<E5m2, $op, 16>,
+            narrow => $narrow!(narrow, $op, kernel $(, $register)?),
         }
     }};
 }
 
 /// The kernel for the least (sign 1) or the largest (sign -1) of each type; see [`Ordered`].
 macro_rules! by_order {
-    ($dtype:expr, $op:ty, $sign:literal, $kernel:path, $half:ty) => {{
+    ($dtype:expr, $op:ty, $sign:literal, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype {
             DataType::I8 => kernel::<i8, $op, 64>,
@@ -196,7 +209,7 @@ macro_rules! by_order {
 
 /// The kernel for words of each size.
 macro_rules! by_size {
-    ($dtype:expr, $op:ty, $kernel:path, $half:ty) => {{
+    ($dtype:expr, $op:ty, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype.size() {
             1 => kernel::<u8, $op, 64>,
@@ -207,19 +220,44 @@ macro_rules! by_size {
     }};
 }
 
+/// Sums and products of narrow floats where they are widened one at a time.
+macro_rules! one_by_one {
+    ($dtype:expr, $op:ty, $kernel:ident) => {
+        match $dtype {
+            DataType::F16 => $kernel::<Half, $op, 1>,
+            DataType::BF16 => $kernel::<Brain, $op, 1>,
+            DataType::F8E4M3 => $kernel::<E4m3, $op, 1>,
+            _ => $kernel::<E5m2, $op, 1>,
+        }
+    };
+}
+
+/// Sums and products of narrow floats where they are widened a register at a time.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_register {
+    ($dtype:expr, $op:ty, $kernel:ident, $register:ty) => {
+        match $dtype {
+            DataType::F16 => $kernel::<Halves<$register>, $op, 1>,
+            DataType::BF16 => $kernel::<Brains<$register>, $op, 1>,
+            DataType::F8E4M3 => $kernel::<E4m3, $op, 1>,
+            _ => $kernel::<E5m2, $op, 1>,
+        }
+    };
+}
+
 /// One of these tables at a level.
 macro_rules! at_level {
     ($level:expr, $table:ident!($($argument:tt)*)) => {
         match $level {
-            Level::Scalar => $table!($($argument)*, super::scalar::reduce, Half),
+            Level::Scalar => $table!($($argument)*, super::scalar::reduce, one_by_one),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => $table!($($argument)*, super::wide::neon, Half),
+            Level::Neon => $table!($($argument)*, super::wide::neon, one_by_one),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => $table!($($argument)*, super::wide::avx2, HalfF16c),
+            Level::Avx2 => $table!($($argument)*, super::wide::avx2, by_register, Ymm),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => $table!($($argument)*, super::wide::avx512, HalfF16c),
+            Level::Avx512 => $table!($($argument)*, super::wide::avx512, by_register, Zmm),
             #[allow(unreachable_patterns)] // Levels of other processors, which are never available here.
-            _ => $table!($($argument)*, super::scalar::reduce, Half),
+            _ => $table!($($argument)*, super::scalar::reduce, one_by_one),
         }
     };
 }

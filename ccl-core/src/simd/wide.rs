@@ -8,6 +8,7 @@
 //! within the first cache. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
 
+use super::copy::copy_one;
 use super::number::{Number, Value};
 use super::op::Op;
 use super::reducer::{Job, Source};
@@ -72,6 +73,47 @@ unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
             strip::<N, O, 1, 1>(job, at);
             at += 1;
         }
+        if N::PACKED && at * size_of::<N>() < job.bytes {
+            rest::<N, O>(job, at * size_of::<N>());
+        }
+    }
+}
+
+/// Combines what is left from byte `at` on, less than a register holds: padded with zeros, which become numbers that
+/// nobody looks at.
+///
+/// # Safety
+/// That much is left of all pieces of the job.
+#[inline(always)]
+unsafe fn rest<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize) {
+    let len = job.bytes - at;
+    // SAFETY: the caller's promise. All sources are read before a sink is written.
+    unsafe {
+        let (first, others) = job.sources.split_first().unwrap_unchecked();
+        let mut sum = padded::<N>(job, first, at, len);
+        for source in others {
+            sum = O::combine(sum, padded::<N>(job, source, at, len));
+        }
+        let result = N::narrow(sum);
+        for sink in job.sinks {
+            copy_one((&raw const result).cast(), sink.as_mut_ptr().add(at), len);
+        }
+    }
+}
+
+/// The values of the `len` bytes from byte `at` of a source, then zeros.
+///
+/// # Safety
+/// The source has these bytes, fewer than an element of `N`.
+#[inline(always)]
+unsafe fn padded<N: Number>(job: &Job<'_>, source: &Source, at: usize, len: usize) -> N::Value {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let value = N::part(source.piece.as_ptr().add(at), len).widen();
+        match job.factor {
+            Some(factor) if source.scaled => value.multiply(N::Value::from_bits(factor)),
+            _ => value,
+        }
     }
 }
 
@@ -128,7 +170,7 @@ unsafe fn run<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize, len: usize) 
     // source; the results are filled, since there is a source.
     unsafe {
         match job.factor {
-            None => fold::<N, O, false>(job.sources, at, results, N::Value::ONE),
+            None => fold::<N, O, false>(job.sources, at, results, N::Value::one()),
             Some(factor) => fold::<N, O, true>(job.sources, at, results, N::Value::from_bits(factor)),
         }
         for sink in job.sinks {
@@ -203,7 +245,7 @@ impl<N: Number, const SCALES: bool> Reader<N, SCALES> {
     /// The source has an element `at`, or ends there.
     #[inline(always)]
     unsafe fn new(source: &Source, at: usize, factor: N::Value) -> Self {
-        let factor = if source.scaled { factor } else { N::Value::ONE };
+        let factor = if source.scaled { factor } else { N::Value::one() };
         // SAFETY: the caller's promise.
         Reader { from: unsafe { source.piece.as_ptr().cast::<N>().add(at) }, factor }
     }
