@@ -1,5 +1,7 @@
 /* How quiet the machine is: prints the nanoseconds that a cache line takes from one core to another (the median of 50
- * rounds) and GB/s of two cores that copy 16 MiB each (the best of 5), separated by a tab. */
+ * rounds) and GB/s of two cores that copy 16 MiB each (the best of 5), separated by a tab.
+ *
+ * [LIMIT TRIES PAUSE]: while it takes more than LIMIT nanoseconds, at most TRIES times, PAUSE seconds apart. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -8,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { ROUNDS = 50, TRIPS = 2000, COPIES = 5, COPIED = 16 << 20 };
+enum { ROUNDS = 50, TRIPS = 1000, COPIES = 5, COPIED = 16 << 20 };
 
 static _Alignas(64) atomic_uint there;
 static _Alignas(64) atomic_uint back;
@@ -63,12 +66,17 @@ static void *answer(void *unused) {
     return unused;
 }
 
-int main(void) {
-    double rounds[ROUNDS], slowest[COPIES];
+static double median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
+/* One probe; returns the nanoseconds, and sets the GB/s. */
+static double probe(double *copied) {
+    double rounds[ROUNDS], least = 1e9;
     pthread_t other;
-    pthread_barrier_init(&together, NULL, 2);
-    if (pthread_create(&other, NULL, answer, NULL)) return 1;
-    pin(0);
+    there = back = 0;
+    if (pthread_create(&other, NULL, answer, NULL)) exit(1);
     for (unsigned round = 0, i = 1; round < ROUNDS; round++) {
         double begin = now();
         for (unsigned end = i + TRIPS; i < end; i++) {
@@ -79,10 +87,20 @@ int main(void) {
     }
     copy(0);
     pthread_join(other, NULL);
-    for (int i = 0; i < COPIES; i++)
-        slowest[i] = copy_seconds[0][i] > copy_seconds[1][i] ? copy_seconds[0][i] : copy_seconds[1][i];
-    qsort(rounds, ROUNDS, sizeof *rounds, ascending);
-    qsort(slowest, COPIES, sizeof *slowest, ascending);
-    printf("%.1f\t%.1f\n", rounds[ROUNDS / 2] * 1e9, 2.0 * COPIED / slowest[0] / 1e9);
+    for (int i = 0; i < COPIES; i++) {
+        double slower = copy_seconds[0][i] > copy_seconds[1][i] ? copy_seconds[0][i] : copy_seconds[1][i];
+        if (slower < least) least = slower;
+    }
+    *copied = 2.0 * COPIED / least / 1e9;
+    return median(rounds, ROUNDS) * 1e9;
+}
+
+int main(int argc, char **argv) {
+    double limit = argc > 1 ? atof(argv[1]) : 0, pause = argc > 3 ? atof(argv[3]) : 0, copied = 0, taken;
+    int tries = argc > 2 ? atoi(argv[2]) : 1;
+    pthread_barrier_init(&together, NULL, 2);
+    pin(0);
+    while ((taken = probe(&copied)) > limit && limit > 0 && --tries > 0) usleep((useconds_t)(pause * 1e6));
+    printf("%.1f\t%.1f\n", taken, copied);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* UCC on host memory over UCX. The ranks are forked and exchange addresses through memory that they share.
- * UCC_PERSISTENT=1: a cell's call is initialised once and posted often. */
+ * PEERS_PERSISTENT=1: a cell's call is initialised once and posted often. */
 #include "core.h"
 #include <sched.h>
 #include <stdio.h>
@@ -175,7 +175,7 @@ static void join(void) {
 }
 
 static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {
-    const char *persist = getenv("UCC_PERSISTENT");
+    const char *persist = getenv("PEERS_PERSISTENT");
     char version[64];
     meeting = shared;
     rank_ = rank;
