@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "src"
@@ -50,14 +51,13 @@ def pip(name, *arguments):
 
 
 def oneccl_core():
-    folder = WORK / "oneccl/download"
-    pip("oneccl", "download", "--no-deps", "--dest", folder, ONECCL_CORE)
-    pip("oneccl", "install", "--no-deps", "--target", folder / "unpacked", *folder.glob("*.whl"))
-    # A wheel's data may lie under lib/ or under its own prefix.
-    found = next(iter((folder / "unpacked").rglob("libccl.so.2")), None)
-    if not found:
-        sys.exit(f"error: no libccl.so.2 in {ONECCL_CORE}")
-    shutil.copy(found, WORK / "oneccl/lib")
+    folder, name = WORK / "oneccl/download", "libccl.so.2"
+    pip("oneccl", "download", "--no-cache-dir", "--no-deps", "--dest", folder, ONECCL_CORE)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        found = next((member for member in wheel.namelist() if member.endswith(f"/{name}")), None)
+        if not found:
+            sys.exit(f"error: no {name} in {ONECCL_CORE}")
+        (WORK / "oneccl/lib" / name).write_bytes(wheel.read(found))
     shutil.rmtree(folder)
 
 

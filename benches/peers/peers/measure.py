@@ -92,8 +92,10 @@ def measure(machine, results, configuration, cells, seconds):
             seen += 1
             if kind == "cell":
                 results.add(cell, configuration.name, Sample(float(fields[4]), float(fields[6]), noisy))
+            elif kind == "wrong":
+                results.note(f"{at}: {cell.argument()}: wrong data")
             else:
-                results.note(f"{at}: {cell.argument()}: {'wrong data' if kind == 'wrong' else 'not supported'}")
+                results.note(f"{configuration.library} has no {cell.collective} of {cell.type}")
     if why or seen < len(cells):
         results.note(f"{at}: {seen} of {len(cells)} cells; {why or 'it ended early'}")
     return noisy
