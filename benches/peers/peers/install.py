@@ -86,6 +86,8 @@ def drivers(say, libraries, ucc=None):
     run("cc", *CFLAGS, "-Wextra", "-c", SOURCES / "core.c", "-o", core)
     run("cc", *CFLAGS, "-pthread", SOURCES / "probe.c", "-o", WORK / "bin/probe")
 
+    run("cc", "-O3", "-march=native", "-Wall", "-pthread", SOURCES / "limits.c", "-o", WORK / "bin/limits")
+
     def build(name, compiler, source, links=(), prefixes=()):
         flags = []
         for prefix in prefixes:

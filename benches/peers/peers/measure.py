@@ -1,6 +1,7 @@
 """Runs drivers. A run is one configuration over some cells, behind a probe of how quiet the machine is."""
 import dataclasses
 import subprocess
+import sys
 import time
 
 from .cells import Cell
@@ -10,7 +11,7 @@ NOISY = 3.0
 """A run is noisy whose probe took this many times as long as the quickest of all."""
 PROBES = 8
 PAUSE = 0.25
-LIMIT = 120.0
+LIMIT = 90.0
 """Seconds after which a run is ended."""
 
 
@@ -43,6 +44,8 @@ class Machine:
             words, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         lines = [line.split("\t") for line in done.stdout.splitlines()]
+        if not lines or len(lines[0]) != 2:
+            sys.exit(f"error: {' '.join(words[:3])} …: no probe: {done.stderr.strip()[-300:]}")
         (one_way, copy), lines = (float(value) for value in lines[0]), lines[1:]
         noisy = one_way > NOISY * self.quietest
         self.quietest = min(self.quietest, one_way)

@@ -10,10 +10,17 @@
 
 enum { RANKS = 64, ADDRESS = 64 << 10 };
 
-/* A barrier, and a place for each rank's bytes: the exchange by which UCC makes its contexts and teams. */
+/* The exchange by which UCC makes its contexts and teams: each rank's bytes, and of how many exchanges they are. A rank
+ * begins one when the one before is over for it, so nobody is more than one ahead, and two places do for each. */
 struct meeting {
-    int arrived, round;
-    char bytes[RANKS][ADDRESS];
+    unsigned begun[RANKS];
+    char bytes[RANKS][2][ADDRESS];
+};
+
+struct exchange {
+    unsigned number;
+    size_t size;
+    char *receive;
 };
 
 static struct meeting *meeting;
@@ -29,34 +36,33 @@ static void check(ucc_status_t status) {
     exit(1);
 }
 
-static void meet(void) {
-    int round = __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&meeting->arrived, 1, __ATOMIC_ACQ_REL) == ranks_) {
-        meeting->arrived = 0;
-        __atomic_store_n(&meeting->round, round + 1, __ATOMIC_RELEASE);
-    }
-    while (__atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round) sched_yield();
-}
-
-/* Done when it returns: all ranks call it at the same places. */
 static ucc_status_t exchange(void *send, void *receive, size_t size, void *info, void **request) {
+    static struct exchange current;
     (void)info;
     if (size > ADDRESS) return UCC_ERR_NO_MEMORY;
-    memcpy(meeting->bytes[rank_], send, size);
-    meet();
-    for (int r = 0; r < ranks_; r++) memcpy((char *)receive + (size_t)r * size, meeting->bytes[r], size);
-    meet();
-    *request = NULL;
+    current = (struct exchange){current.number + 1, size, receive};
+    memcpy(meeting->bytes[rank_][current.number % 2], send, size);
+    __atomic_store_n(&meeting->begun[rank_], current.number, __ATOMIC_RELEASE);
+    *request = &current;
     return UCC_OK;
 }
 
 static ucc_status_t exchanged(void *request) {
+    struct exchange *current = request;
+    for (int r = 0; r < ranks_; r++)
+        if ((int)(__atomic_load_n(&meeting->begun[r], __ATOMIC_ACQUIRE) - current->number) < 0) return UCC_INPROGRESS;
+    for (int r = 0; r < ranks_; r++)
+        memcpy(current->receive + (size_t)r * current->size, meeting->bytes[r][current->number % 2], current->size);
+    return UCC_OK;
+}
+
+static ucc_status_t forgotten(void *request) {
     (void)request;
     return UCC_OK;
 }
 
 static ucc_oob_coll_t out_of_band(void) {
-    ucc_oob_coll_t way = {.allgather = exchange, .req_test = exchanged, .req_free = exchanged,
+    ucc_oob_coll_t way = {.allgather = exchange, .req_test = exchanged, .req_free = forgotten,
                           .n_oob_eps = (uint32_t)ranks_, .oob_ep = (uint32_t)rank_};
     return way;
 }
@@ -122,7 +128,8 @@ static void release(void *context) {
 /* A call of its own, from the beginning to the end. */
 static void post(ucc_coll_args_t *args) {
     ucc_coll_req_h request;
-    check(ucc_collective_init_and_post(args, &request, team));
+    check(ucc_collective_init(args, &request, team));
+    check(ucc_collective_post(request));
     wait_for(request);
     check(ucc_collective_finalize(request));
 }
@@ -188,7 +195,7 @@ static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {
     struct library library = {.version = version, .rank = rank, .ranks = ranks, .prepare = prepare, .make = make,
                               .release = release, .barrier = barrier, .largest = largest};
     measure(&library, argc, argv);
-    meet();
+    barrier(NULL);
     return 0; /* the process ends, and with it what the library holds */
 }
 
