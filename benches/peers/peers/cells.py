@@ -30,10 +30,10 @@ class Cell:
         return f"{self.collective}:{self.place}:{self.type}:{self.bytes}"
 
 
-def required():
-    """The cells that the project's targets are about."""
+def required(all_ranks=RANKS):
+    """The cells that the project's targets are about; the same for other numbers of ranks."""
     cells = []
-    for ranks in RANKS:
+    for ranks in all_ranks:
         for collective in COLLECTIVES:
             # A broadcast has one buffer.
             for place in PLACES[:1] if collective == "broadcast" else PLACES:
@@ -45,14 +45,15 @@ def required():
 
 
 def chosen(ranks=None, collectives=None, places=None, types=None, sizes=None):
-    """The required cells that fit; sizes that are not among them are measured as well, of every row that fits."""
+    """The required cells that fit. Numbers of ranks need not be among them, nor sizes: those are measured of every row
+    that fits."""
     fits = lambda cell: (
         (not ranks or cell.ranks in ranks)
         and (not collectives or cell.collective in collectives)
         and (not places or cell.place in places)
         and (not types or cell.type in types)
     )
-    cells = [cell for cell in required() if fits(cell)]
+    cells = [cell for cell in required(ranks or RANKS) if fits(cell)]
     if not sizes:
         return cells
     rows = dict.fromkeys(dataclasses.replace(cell, bytes=0) for cell in cells if cell.place != "each")

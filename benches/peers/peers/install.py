@@ -61,12 +61,12 @@ def oneccl_core():
     shutil.rmtree(folder)
 
 
-def ours(say):
+def ours(say, profile):
     """Builds librdmaccl and copies it into a prefix, so that a later build does not change what is measured."""
     say("building librdmaccl")
-    run("cargo", "build", "--release", "--locked", "--package", "ccl-ffi", "--lib", cwd=ROOT)
+    run("cargo", "build", "--profile", profile, "--locked", "--package", "ccl-ffi", "--lib", cwd=ROOT)
     prefix = WORK / "ours"
-    built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/librdmaccl.so"
+    built = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / "librdmaccl.so"
     for folder in ("lib", "include"):
         (prefix / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "include/ccl.h", prefix / "include")

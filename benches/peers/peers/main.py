@@ -32,7 +32,7 @@ def words(allowed):
 def arguments():
     parser = argparse.ArgumentParser(prog="benches/peers/run", description="Measures collectives of several libraries.")
     add = parser.add_argument
-    add("--ranks", type=lambda t: [int(n) for n in t.split(",")], help="like 2,8; default: 2,4,8")
+    add("--ranks", type=lambda t: [int(n) for n in t.split(",")], help="like 2,8 (2,4,8)")
     add("--collectives", type=words(cells.COLLECTIVES), metavar="NAMES", help=",".join(cells.COLLECTIVES))
     add("--places", type=words([*cells.PLACES, "each"]), metavar="NAMES", help="out, in, each (single calls)")
     add("--types", type=words(cells.TYPES), metavar="NAMES", help=",".join(cells.TYPES))
@@ -44,6 +44,7 @@ def arguments():
     add("--repeats", type=int, default=3, help="runs of ours, and of what is near the best peer (3)")
     add("--contend", type=float, default=1.2, metavar="FACTOR", help="how near (1.2)")
     add("--prefix-command", type=shlex.split, default=[], metavar="WORDS", help="put before every run: nice, a lock")
+    add("--profile", default="release", help="cargo's, to build ours with (release)")
     add("--no-build", action="store_true", help="take what was installed and built last time")
     add("--no-write", action="store_true", help="print the tables, and leave results and documents alone")
     add("--targets", action="store_true", help="measure nothing; say what of the last results meets its target")
@@ -90,7 +91,7 @@ def run(options):
     if not options.no_build:
         if libraries - {OURS, "ucc"}:
             install.peers(say)
-        install.ours(say)
+        install.ours(say, options.profile)
         install.drivers(say, libraries, options.ucc)
     options.only = known(options, wanted)
     machine, results = measure.Machine(options.prefix_command, say), measure.Results()
@@ -137,4 +138,5 @@ def main():
     if whole and not options.no_write:
         JSON.write_text(record.text(results, about, overlap))
         write(results, about, overlap)
-    return 1 if any("wrong data" in note for note in results.notes) else 0
+    ours_failed = any(note.startswith(OURS) for note in results.notes)
+    return 1 if ours_failed or any("wrong data" in note for note in results.notes) else 0
