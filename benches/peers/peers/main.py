@@ -40,7 +40,7 @@ def arguments():
     add("--peers", type=words([*configurations.LIBRARIES, "none"]), metavar="NAMES", help="which; none: only ours")
     add("--only", choices=["ours", "ours+best"], help="ours+best: the peers where they were best in the last results")
     add("--ucc", type=pathlib.Path, metavar="PREFIX", help="an installed UCC, which no package registry has")
-    add("--seconds", type=float, default=0.05, help="for each cell and run (0.05)")
+    add("--seconds", type=float, default=0.03, help="for each cell and run (0.03)")
     add("--repeats", type=int, default=3, help="runs of ours, and of what is near the best peer (3)")
     add("--contend", type=float, default=1.2, metavar="FACTOR", help="how near (1.2)")
     add("--prefix-command", type=shlex.split, default=[], metavar="WORDS", help="put before every run: nice, a lock")
