@@ -128,18 +128,18 @@ def everything(machine, results, cells, configurations, ours, options):
     all of them and each peer's where it is within `options.contend` of the best. `options.only` may hold, from an
     earlier run, the cells that each configuration is measured in. Ours and the
     best peers get one more run where all were noisy."""
-    start = time.monotonic()
+    start, split = time.monotonic(), groups(cells)
 
     def one(configuration, some):
         before = time.monotonic()
         noisy = measure(machine, results, configuration, some, options.seconds)
         now = time.monotonic()
         machine.say(
-            f"[{now - start:5.0f} s] {some[0].ranks} ranks, {configuration.name}: {len(some)} cells in "
-            f"{now - before:.1f} s{', noisy' if noisy else ''}"
+            f"[{now - start:5.0f} s, group {done + 1} of {len(split)}] {some[0].ranks} ranks, {configuration.name}: "
+            f"{len(some)} cells in {now - before:.1f} s{', noisy' if noisy else ''}"
         )
 
-    for group in groups(cells):
+    for done, group in enumerate(split):
         fitting = [c for c in configurations if c.fits(group[0].ranks)]
         for repeat in range(options.repeats):
             if options.only is not None:

@@ -31,9 +31,9 @@ def of_sizes(sizes):
 
 
 def linear(high):
-    """Five steps of 1, 2 or 5 times a power of ten."""
+    """Five steps of 1, 2, 2.5 or 5 times a power of ten."""
     power = 10 ** math.floor(math.log10(high / 5))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power * 5 >= high * 0.999)
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power * 5 >= high * 0.999)
     return Axis(0, 5 * step, [(i * step, f"{i * step:.4g}") for i in range(6)], False)
 
 
