@@ -21,6 +21,7 @@ mod fuzz;
 mod generate;
 mod install;
 mod licences;
+mod peers;
 mod perf;
 mod readme;
 mod shell;
@@ -105,6 +106,8 @@ enum Check {
     Abi,
     /// The perf programs between processes and threads, every type and operator
     Perf,
+    /// The benchmark beside the peers: its tests, and ours through its driver
+    Peers,
     /// Random faults in real processes: a part of what `chaos` does, with a fixed seed
     ChaosPart,
     /// No allocation and no system call in a small collective; its instructions
@@ -113,7 +116,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 16] = [
+const ALL: [Check; 17] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -127,6 +130,7 @@ const ALL: [Check; 16] = [
     Check::Fuzz { runs: fuzz::RUNS },
     Check::Abi,
     Check::Perf,
+    Check::Peers,
     Check::ChaosPart,
     Check::Counts,
     Check::Readme,
@@ -148,6 +152,7 @@ impl Check {
             Check::Fuzz { runs } => fuzz::check(runs),
             Check::Abi => abi::check(),
             Check::Perf => perf::check(),
+            Check::Peers => peers::check(),
             Check::ChaosPart => chaos::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),

@@ -1,0 +1,168 @@
+"""Runs drivers. A run is one configuration over some cells, behind a probe of how quiet the machine is."""
+import dataclasses
+import subprocess
+import sys
+import time
+
+from .cells import Cell
+from .configurations import driver
+
+NOISY = 3.0
+"""A run is noisy whose probe took this many times as long as the quickest of all."""
+PROBES = 8
+PAUSE = 0.25
+LIMIT = 90.0
+"""Seconds after which a run is ended."""
+
+
+@dataclasses.dataclass
+class Sample:
+    """Microseconds per call, from one run."""
+
+    median: float
+    p99: float
+    noisy: bool
+
+
+class Machine:
+    """Runs commands, each after a probe; `prefix` stands before each, like `nice` or a lock."""
+
+    def __init__(self, prefix, say):
+        self.prefix = prefix
+        self.say = say
+        self.quietest = float("inf")
+        self.copies = []
+
+    def run(self, words, environment=None):
+        """What the command printed, as lines of fields; whether the machine was noisy; why it failed, or ''."""
+        # The probe and the command are one for the prefix, so that nothing comes between.
+        limit = f"{NOISY * self.quietest:.0f}" if self.quietest < float("inf") else "0"
+        script = 'probe=$1; shift; "$probe" $1 $2 $3; shift 3; exec "$@"'
+        probe = [driver("probe"), limit, str(PROBES), str(PAUSE)]
+        words = [*self.prefix, "timeout", "-k", "5", str(LIMIT), "sh", "-c", script, "sh", *probe, *words]
+        done = subprocess.run(
+            words, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        lines = [line.split("\t") for line in done.stdout.splitlines()]
+        if not lines or len(lines[0]) != 2:
+            sys.exit(f"error: {' '.join(words[:3])} …: no probe: {done.stderr.strip()[-300:]}")
+        (one_way, copy), lines = (float(value) for value in lines[0]), lines[1:]
+        noisy = one_way > NOISY * self.quietest
+        self.quietest = min(self.quietest, one_way)
+        self.copies.append(copy)
+        why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1][:160]
+        return lines, noisy, why and f"exit status {done.returncode}: {why}"
+
+
+class Results:
+    """Samples of every cell and configuration."""
+
+    def __init__(self):
+        self.samples = {}
+        self.versions = {}
+        self.notes = {}
+
+    def add(self, cell, name, sample):
+        self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
+
+    def note(self, text):
+        self.notes[text] = True
+
+    def best(self, cell, name):
+        """The sample of the least median, of a quiet run where there was one; None if there is none."""
+        samples = self.samples.get(cell, {}).get(name, [])
+        quiet = [sample for sample in samples if not sample.noisy]
+        return min(quiet or samples, key=lambda sample: sample.median, default=None)
+
+    def best_peer(self, cell, ours):
+        """The quickest configuration that is not one of ours, and its sample; None without a peer."""
+        found = {name: self.best(cell, name) for name in self.samples.get(cell, {}) if not name.startswith(ours)}
+        name = min(found, key=lambda name: found[name].median, default=None)
+        return name and (name, found[name])
+
+
+def measure(machine, results, configuration, cells, seconds):
+    """Runs a configuration over cells of one number of ranks. Wrong data is noted, and gives no sample."""
+    words, environment = configuration.command(cells[0].ranks)
+    arguments = ["-t", str(seconds), *(cell.argument() for cell in cells)]
+    lines, noisy, why = machine.run([*words, *arguments], environment)
+    at, seen = f"{configuration.name}, {cells[0].ranks} ranks", 0
+    for kind, *fields in lines:
+        if kind == "version":
+            results.versions[configuration.library] = fields[0]
+        elif kind in ("cell", "wrong", "unsupported"):
+            cell = Cell(cells[0].ranks, fields[0], fields[1], fields[2], int(fields[3]))
+            seen += 1
+            if kind == "cell":
+                results.add(cell, configuration.name, Sample(float(fields[4]), float(fields[6]), noisy))
+            elif kind == "wrong":
+                results.note(f"{at}: {cell.argument()}: wrong data")
+            else:
+                results.note(f"{configuration.library} has no {cell.collective} of {cell.type}")
+    if why or seen < len(cells):
+        results.note(f"{at}: {seen} of {len(cells)} cells; {why or 'it ended early'}")
+    return noisy
+
+
+def groups(cells):
+    """Cells that one run takes together: of as many ranks, and all-reduce by itself."""
+    found = {}
+    for cell in cells:
+        found.setdefault((cell.ranks, cell.collective == "all_reduce"), []).append(cell)
+    return list(found.values())
+
+
+def contenders(results, cells, ours, within):
+    """For each peer's configuration, the cells where it is within a factor of the best peer."""
+    found = {}
+    for cell in cells:
+        best = results.best_peer(cell, ours)
+        for name in results.samples.get(cell, {}):
+            if best and not name.startswith(ours) and results.best(cell, name).median <= within * best[1].median:
+                found.setdefault(name, []).append(cell)
+    return found
+
+
+def everything(machine, results, cells, configurations, ours, options):
+    """Each group of cells in turn: every configuration over all its cells, then, `repeats` - 1 times, ours again over
+    all of them and each peer's where it is within `options.contend` of the best. `options.only` may hold, from an
+    earlier run, the cells that each configuration is measured in. Ours and the
+    best peers get one more run where all were noisy."""
+    start, split = time.monotonic(), groups(cells)
+
+    def one(configuration, some):
+        before = time.monotonic()
+        noisy = measure(machine, results, configuration, some, options.seconds)
+        now = time.monotonic()
+        machine.say(
+            f"[{now - start:5.0f} s, group {done + 1} of {len(split)}] {some[0].ranks} ranks, {configuration.name}: "
+            f"{len(some)} cells in {now - before:.1f} s{', noisy' if noisy else ''}"
+        )
+
+    for done, group in enumerate(split):
+        fitting = [c for c in configurations if c.fits(group[0].ranks)]
+        for repeat in range(options.repeats):
+            if options.only is not None:
+                wanted = {name: [c for c in group if c in some] for name, some in options.only.items()}
+            elif repeat:
+                wanted = contenders(results, group, ours, options.contend)
+            else:
+                wanted = {c.name: group for c in fitting}
+            for configuration in fitting:
+                some = group if configuration.library == ours else wanted.get(configuration.name)
+                if some:
+                    one(configuration, some)
+        wanted = contenders(results, group, ours, 1.0)
+        for configuration in fitting:
+            some = group if configuration.library == ours else wanted.get(configuration.name, [])
+            if noisy := [c for c in some if (s := results.best(c, configuration.name)) and s.noisy]:
+                one(configuration, noisy)
+
+
+def overlap(machine):
+    """What the overlap driver prints, by arrangement: computation per µs alone and beside, µs of the call alone and
+    beside; and whether the machine was noisy."""
+    lines, noisy, why = machine.run([driver("overlap"), "-n", "2"])
+    if why:
+        return {}
+    return {name: {"values": [float(v) for v in values], "noisy": noisy} for name, *values in lines}

@@ -1,0 +1,40 @@
+"""Results as a JSON file, a line for each cell."""
+import dataclasses
+import json
+
+from .cells import Cell
+from .measure import Results, Sample
+
+
+def digits(value):
+    return float(f"{value:.4g}")
+
+
+def text(results, about, overlap):
+    """`about` tells of the run: machine, settings."""
+    lines = []
+    for cell in sorted(results.samples):
+        times = {}
+        for name in results.samples[cell]:
+            best = results.best(cell, name)
+            runs = len(results.samples[cell][name])
+            times[name] = [digits(best.median), digits(best.p99), runs, int(best.noisy)]
+        lines.append(json.dumps({**dataclasses.asdict(cell), "times": times}))
+    head = {"about": about, "versions": results.versions, "notes": list(results.notes), "overlap": overlap}
+    members = [f"{json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in head.items()]
+    columns = json.dumps(["median µs", "p99 µs", "runs", "noisy"], ensure_ascii=False)
+    return "{\n" + ",\n".join([*members, f'"times": {columns}', '"cells": [\n' + ",\n".join(lines) + "\n]"]) + "\n}\n"
+
+
+def read(path):
+    """What `text` wrote: results, about, overlap."""
+    record = json.loads(path.read_text())
+    results = Results()
+    results.versions = record["versions"]
+    results.notes = dict.fromkeys(record["notes"], True)
+    for line in record["cells"]:
+        times = line.pop("times")
+        for name, (median, p99, runs, noisy) in times.items():
+            for _ in range(runs):
+                results.add(Cell(**line), name, Sample(median, p99, bool(noisy)))
+    return results, record["about"], record["overlap"]

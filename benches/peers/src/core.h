@@ -1,0 +1,73 @@
+/* What every library is measured with. A driver describes its library in a `library`; the core parses the command line,
+ * checks the data of each cell once, times it, and prints it.
+ *
+ * Command line: [-t SECONDS] [-a] [-p] CELL..., with the driver's own options before.
+ *   CELL  collective:place:type:bytes, like all_reduce:out:float32:1048576; the place is out, in, or each
+ *   -t    seconds to measure each cell for
+ *   -a    buffers from the library's own allocator
+ *   -p    pin rank r to core r
+ *
+ * What a cell's bytes are: all_reduce and broadcast, the buffer; all_gather, all that a rank receives; reduce_scatter and
+ * all_to_all, all that a rank sends.
+ *
+ * `out` and `in` place: calls back to back fill batches of at least a millisecond, with a barrier before each; a batch's
+ * time is that of the slowest rank. `each`: out of place, every call timed by itself, without a barrier between them. */
+#ifndef CORE_H
+#define CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, COLLECTIVES };
+enum type { FLOAT32, FLOAT16, BFLOAT16, TYPES };
+
+/* One call. `count` is what a rank contributes: of an all-gather what it sends, of a reduce-scatter what it receives, of an
+ * all-to-all what it sends to each rank, else the whole buffer. In place, `send` and `receive` lie as NCCL has it, but see
+ * `scatters_to_start`; a broadcast is always in place. */
+struct call {
+    enum collective collective;
+    enum type type;
+    const void *send;
+    void *receive;
+    size_t count;
+    bool in_place;
+};
+
+struct library {
+    const char *version;
+    int rank, ranks;
+    /* MPI: the result of a reduce-scatter in place lies at the start of the buffer, not in the rank's part of it. */
+    bool scatters_to_start;
+    void *context;
+    /* Told of a call that will be made often; whether the library can make it. May be NULL. */
+    bool (*prepare)(void *context, const struct call *call);
+    void (*make)(void *context, const struct call *call);
+    /* After the last call that was prepared. May be NULL. */
+    void (*release)(void *context);
+    void (*barrier)(void *context);
+    /* Each value becomes the largest of all ranks. */
+    void (*largest)(void *context, double *values, int count);
+    /* For -a; it does not return NULL. */
+    void *(*allocate)(size_t bytes);
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Measures the cells of the command line and prints on rank 0, separated by tabs:
+ *     version TEXT
+ *     cell COLLECTIVE PLACE TYPE BYTES MEDIAN LEAST P99
+ *     wrong|unsupported COLLECTIVE PLACE TYPE BYTES
+ * Times are microseconds per call, over batches; of `each`, over calls. */
+void measure(struct library *library, int argc, char **argv);
+
+/* Takes "-n N" from the front of the arguments and runs `rank_main` in N child processes, which share `shared_bytes`
+ * of zeroed memory. The exit status for the parent. */
+int fork_ranks(int *argc, char ***argv, size_t shared_bytes,
+               int (*rank_main)(int rank, int ranks, void *shared, int argc, char **argv));
+
+#ifdef __cplusplus
+}
+#endif
+#endif
