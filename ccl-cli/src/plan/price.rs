@@ -91,8 +91,7 @@ fn row(
         (!in_place || a.in_place_safe(collective, ranks)) && only.is_none_or(|name| a.name() == name)
     });
     let price = |algorithm: &'static str| {
-        let Choice { predicted_ns, .. } =
-            candidates.choose(&machine.model, block, in_place, Some(algorithm))?;
+        let Choice { predicted_ns, .. } = machine.choose(candidates, block, in_place, Some(algorithm))?;
         Ok(Price { algorithm, predicted_us: predicted_ns / 1e3 })
     };
     let prices = fits.map(|a| price(a.name())).collect::<Result<_, ccl::Error>>()?;

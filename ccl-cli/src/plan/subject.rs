@@ -1,7 +1,7 @@
 //! What a plan is for, as the command line says it; and the machine that it would run on.
 
 use ccl::algorithms::{self, Algorithm};
-use ccl::cost::{Candidates, Choice, Model};
+use ccl::cost::{Candidates, Choice, Model, Wish};
 use ccl::{Collective, Config, Rank};
 
 /// Ranks whose programs fit into memory all at once.
@@ -88,11 +88,8 @@ impl Machine {
         only: Option<&str>,
     ) -> Result<Choice, ccl::Error> {
         let set = self.config.algorithm_for(candidates.collective(), candidates.ranks());
-        let mut choice = candidates.choose(&self.model, block, in_place, only.or(set))?;
-        if let Some(tile_bytes) = self.config.tile_bytes {
-            choice.tile_bytes = tile_bytes.min(self.model.slot_bytes);
-        }
-        Ok(choice)
+        let wish = Wish { algorithm: only.or(set), tile_bytes: self.config.tile_bytes };
+        candidates.choose(&self.model, block, in_place, wish)
     }
 }
 

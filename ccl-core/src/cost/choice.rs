@@ -23,6 +23,15 @@ impl std::fmt::Debug for Choice {
     }
 }
 
+/// What of a choice is not to be chosen but taken as it is. `Wish::default()` leaves everything open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish<'a> {
+    /// The algorithm's name.
+    pub algorithm: Option<&'a str>,
+    /// Longest piece in bytes; the slot, if that is shorter.
+    pub tile_bytes: Option<usize>,
+}
+
 /// The algorithms for one collective on one communicator, ready to be priced.
 pub struct Candidates {
     collective: Collective,
@@ -65,25 +74,30 @@ impl Candidates {
         self.demands.iter().map(|(algorithm, _)| *algorithm)
     }
 
-    /// The cheapest for blocks of `block_bytes` bytes; or, if `only` names one, that one. Allocates
-    /// only for an error.
+    /// The cheapest for blocks of `block_bytes` bytes among those that fulfil the wish. Allocates only for an
+    /// error.
+    ///
+    /// Ranks must choose alike, so nothing that a rank knows of itself alone may weigh here. Whether the buffers are one
+    /// (`in_place`) a caller may know of its own only, so it leaves out algorithms that cannot do it and changes nothing
+    /// else; all that there are can.
     ///
     /// # Errors
-    /// `only` names none that does this; the error lists those that do.
+    /// The wish names an algorithm that does not do this; the error lists those that do.
     pub fn choose(
         &self,
         model: &Model,
         block_bytes: usize,
         in_place: bool,
-        only: Option<&str>,
+        wish: Wish<'_>,
     ) -> Result<Choice> {
+        let Wish { algorithm: only, tile_bytes } = wish;
         let fits = || {
             let safe = |a: &dyn Algorithm| !in_place || a.in_place_safe(self.collective, self.ranks);
             self.demands.iter().filter(move |(a, _)| safe(*a))
         };
         let mut best: Option<Choice> = None;
         for (algorithm, demand) in fits().filter(|(a, _)| only.is_none_or(|name| a.name() == name)) {
-            let prices = tiles(model).map(|tile_bytes| {
+            let prices = tiles(model, tile_bytes).map(|tile_bytes| {
                 let predicted_ns = demand.price(model, block_bytes, tile_bytes);
                 Choice { algorithm: *algorithm, tile_bytes, predicted_ns }
             });
@@ -115,11 +129,13 @@ impl Candidates {
 /// model knows no better.
 const MARGIN: f64 = 0.05;
 
-/// Lengths of pieces to try: the slot, and halves of it. The longest first, which wins where all are the
-/// same.
-fn tiles(model: &Model) -> impl Iterator<Item = usize> {
+/// Lengths of pieces to try: the one that is wanted, or the slot and halves of it. The longest first, which wins where
+/// all are the same.
+fn tiles(model: &Model, wanted: Option<usize>) -> impl Iterator<Item = usize> {
     let slot = model.slot_bytes.max(1);
-    std::iter::successors(Some(slot), |tile| Some(tile / 2)).take_while(move |t| *t == slot || *t >= MIN_TILE)
+    let longest = wanted.map_or(slot, |tile| tile.clamp(1, slot));
+    let shorter = move |tile: &usize| (wanted.is_none() && tile / 2 >= MIN_TILE).then(|| tile / 2);
+    std::iter::successors(Some(longest), shorter)
 }
 
 /// Nanoseconds for one call of an algorithm, or `None` where it does not do this. See [`Demand::price`].
@@ -146,7 +162,7 @@ pub fn choose(
     root: Rank,
     block_bytes: usize,
     in_place: bool,
-    only: Option<&str>,
+    wish: Wish<'_>,
 ) -> Result<Choice> {
-    Candidates::new(collective, ranks, root)?.choose(model, block_bytes, in_place, only)
+    Candidates::new(collective, ranks, root)?.choose(model, block_bytes, in_place, wish)
 }

@@ -17,6 +17,6 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use choice::{Candidates, Choice, choose, price};
+pub use choice::{Candidates, Choice, Wish, choose, price};
 pub use demand::Demand;
 pub use model::Model;

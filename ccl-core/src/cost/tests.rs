@@ -4,7 +4,7 @@ use crate::plan::Collective;
 
 fn best(ranks: u32, collective: Collective, bytes: usize) -> Choice {
     let model = Model::shared_memory(ranks, ranks);
-    choose(&model, collective, ranks, 0, bytes, false, None).unwrap()
+    choose(&model, collective, ranks, 0, bytes, false, Wish::default()).unwrap()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn tiles_fit_the_slot_and_prices_are_positive_finite_and_grow() {
                 let model = Model::shared_memory(cores, ranks);
                 let mut last = 0.0;
                 for bytes in std::iter::once(0).chain((0..=40).map(|bits| 1usize << bits)) {
-                    let choice = candidates.choose(&model, bytes, true, None).unwrap();
+                    let choice = candidates.choose(&model, bytes, true, Wish::default()).unwrap();
                     assert!((1..=model.slot_bytes).contains(&choice.tile_bytes));
                     let ns = choice.predicted_ns;
                     assert!(
@@ -46,7 +46,7 @@ fn an_override_is_obeyed_at_every_size() {
     let model = Model::shared_memory(2, 5);
     for algorithm in algorithms::all() {
         for bytes in [0, 8, 1 << 30] {
-            let only = Some(algorithm.name());
+            let only = Wish { algorithm: Some(algorithm.name()), ..Wish::default() };
             let choice = choose(&model, Collective::AllGather, 5, 0, bytes, false, only);
             match algorithm.parts(Collective::AllGather, 5) {
                 Some(_) => assert_eq!(choice.unwrap().algorithm.name(), algorithm.name()),
@@ -60,12 +60,22 @@ fn an_override_is_obeyed_at_every_size() {
 fn an_override_that_does_not_fit_is_told_what_does() {
     let model = Model::shared_memory(2, 4);
     for name in ["rings", "pat"] {
-        let error = choose(&model, Collective::Gather, 4, 0, 8, false, Some(name)).unwrap_err().to_string();
+        let error = choose(
+            &model,
+            Collective::Gather,
+            4,
+            0,
+            8,
+            false,
+            Wish { algorithm: Some(name), ..Wish::default() },
+        )
+        .unwrap_err()
+        .to_string();
         assert!(error.contains(&format!("'{name}' for gather on 4 ranks")), "{error}");
         assert!(error.contains("one of oneshot, chain, binomial"), "{error}");
     }
-    assert!(choose(&model, Collective::Gather, 4, 4, 8, false, None).is_err());
-    assert!(choose(&model, Collective::Gather, 0, 0, 8, false, None).is_err());
+    assert!(choose(&model, Collective::Gather, 4, 4, 8, false, Wish::default()).is_err());
+    assert!(choose(&model, Collective::Gather, 0, 0, 8, false, Wish::default()).is_err());
 }
 
 #[test]
@@ -74,7 +84,7 @@ fn more_ranks_than_cores_cost_more_and_favour_few_dependent_messages() {
     let ring = algorithms::by_name("ring").unwrap();
     let cost = |model: &Model| price(model, ring, Collective::AllReduce, 8, 0, 1 << 20, 64 << 10).unwrap();
     assert!(cost(&narrow) > cost(&wide));
-    let choice = choose(&narrow, Collective::AllReduce, 8, 0, 1 << 20, false, None).unwrap();
+    let choice = choose(&narrow, Collective::AllReduce, 8, 0, 1 << 20, false, Wish::default()).unwrap();
     assert!(choice.algorithm.depth(Collective::AllReduce, 8) <= 2, "{choice:?}");
 }
 
