@@ -72,10 +72,19 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Of these cores, or of those that this process may run on.
-    pub(crate) fn new(config: Config, cores: Option<u32>, ranks: u32) -> Machine {
-        let here = || rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        let model = Model::shared_memory(cores.unwrap_or_else(here), ranks);
+    /// The one that this process runs on: with its profile, if it has one, and the cores that the process may run on.
+    pub(crate) fn here(config: Config, ranks: u32) -> Result<Machine, ccl::Error> {
+        let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        let model = Model::tuned(config.tuned()?.constants, cores, ranks);
+        Ok(Machine::of(config, model))
+    }
+
+    /// One of so many cores with the built-in constants.
+    pub(crate) fn built_in(config: Config, cores: u32, ranks: u32) -> Machine {
+        Machine::of(config, Model::shared_memory(cores, ranks))
+    }
+
+    fn of(config: Config, model: Model) -> Machine {
         Machine { model: Model { slot_bytes: config.slot_bytes, ..model }, config }
     }
 

@@ -101,11 +101,9 @@ impl Candidates {
                 let predicted_ns = demand.price(model, block_bytes, tile_bytes);
                 Choice { algorithm: *algorithm, tile_bytes, predicted_ns }
             });
-            let cheapest = prices.reduce(|a, b| if b.predicted_ns < a.predicted_ns { b } else { a });
+            let cheapest = prices.reduce(cheaper);
             best = match (best, cheapest) {
-                (Some(best), Some(new)) if new.predicted_ns >= best.predicted_ns * (1.0 - MARGIN) => {
-                    Some(best)
-                }
+                (Some(best), Some(new)) => Some(cheaper(best, new)),
                 (best, new) => new.or(best),
             };
         }
@@ -125,9 +123,14 @@ impl Candidates {
     }
 }
 
-/// By how much an algorithm must be cheaper than one that stands before it, which is the simpler one: the
-/// model knows no better.
+/// By how much a choice must be cheaper than one that stands before it, which is the simpler one with the longer pieces:
+/// the model knows no better.
 const MARGIN: f64 = 0.05;
+
+/// The new one if that is clearly cheaper.
+fn cheaper(best: Choice, new: Choice) -> Choice {
+    if new.predicted_ns < best.predicted_ns * (1.0 - MARGIN) { new } else { best }
+}
 
 /// Lengths of pieces to try: the one that is wanted, or the slot and halves of it. The longest first, which wins where
 /// all are the same.

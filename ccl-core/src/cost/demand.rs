@@ -1,6 +1,6 @@
 //! What an algorithm asks for, read off its programs, and the price of that.
 
-use super::Model;
+use super::{Constants, Model};
 use crate::algorithms::Algorithm;
 use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
 use std::collections::BTreeSet;
@@ -49,10 +49,11 @@ impl Work {
     /// Time for pieces of this many bytes.
     fn time(&self, model: &Model, beta: f64, piece: f64) -> f64 {
         let writes = self.writes + if model.shared_slots { 0.0 } else { self.unshared_writes };
-        self.moves * model.step_ns
-            + self.messages * model.message_ns
-            + self.waits * model.alpha_ns
-            + piece * (writes * beta + self.reads * model.gamma_ns_per_byte)
+        let Constants { step_ns, message_ns, alpha_ns, gamma_ns_per_byte: gamma, .. } = model.constants;
+        self.moves * step_ns
+            + self.messages * message_ns
+            + self.waits * alpha_ns
+            + piece * (writes * beta + self.reads * gamma)
     }
 }
 
@@ -84,6 +85,7 @@ impl Demand {
     /// size of the blocks.
     pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> f64 {
         let Spec { collective, ranks, root, parts } = self.spec;
+        let constants = &model.constants;
         let part = block_bytes as f64 / f64::from(parts);
         let piece = part.min(tile_bytes.max(1) as f64);
         let tiles = if part > piece { part / piece } else { 1.0 };
@@ -95,11 +97,12 @@ impl Demand {
         };
         let others = f64::from(model.local_ranks.max(1) - 1) * blocks((root + 1) % ranks);
         let footprint = block_bytes as f64 * (blocks(root) + others);
-        let near = model.cache_bytes.min(footprint);
+        let near = constants.cache_bytes.min(footprint);
         let beta = if footprint > 0.0 {
-            (near * model.beta_ns_per_byte + (footprint - near) * model.far_beta_ns_per_byte) / footprint
+            (near * constants.beta_ns_per_byte + (footprint - near) * constants.far_beta_ns_per_byte)
+                / footprint
         } else {
-            model.beta_ns_per_byte
+            constants.beta_ns_per_byte
         };
 
         let times = self.work.iter().map(|w| w.time(model, beta, piece));
@@ -108,10 +111,9 @@ impl Demand {
         let crowding = model.crowding();
         let tile = busiest.max(mean * crowding);
 
-        let switch = if crowding > 1.0 { model.switch_ns * crowding } else { 0.0 };
-        let hop = model.step_ns + 2.0 * model.message_ns + piece * (beta + model.gamma_ns_per_byte);
-        // Whoever receives the last piece is busy with it after its sender is done.
-        let drain = if self.depth > 0.0 { hop } else { 0.0 };
-        self.depth * (model.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile + drain
+        let switch = if crowding > 1.0 { constants.switch_ns * crowding } else { 0.0 };
+        let bytes = piece * (beta + constants.gamma_ns_per_byte);
+        let hop = constants.step_ns + 2.0 * constants.message_ns + bytes;
+        self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile
     }
 }

@@ -10,6 +10,9 @@
 //! further one what the busiest rank needs for it, and one α wherever a rank that has sent must wait for what
 //! comes back before it can go on. With more ranks than cores the work of all ranks
 //! shares the cores, and a message in the row also waits until its receiver gets a core.
+//!
+//! What things take on a machine are its [`Constants`]: built in, or tuned there. All ranks of a communicator must
+//! choose alike, so they all price with one [`Model`].
 
 mod choice;
 mod demand;
@@ -19,4 +22,4 @@ mod tests;
 
 pub use choice::{Candidates, Choice, Wish, choose, price};
 pub use demand::Demand;
-pub use model::Model;
+pub use model::{Constants, Model};

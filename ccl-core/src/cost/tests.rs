@@ -79,6 +79,42 @@ fn an_override_that_does_not_fit_is_told_what_does() {
 }
 
 #[test]
+fn whoever_stands_first_wins_where_the_model_knows_no_better() {
+    let model = Model::shared_memory(2, 2);
+    for bytes in [64 << 10, 256 << 10, 1 << 20] {
+        let choice = choose(&model, Collective::AllGather, 2, 0, bytes, false, Wish::default()).unwrap();
+        assert_eq!((choice.algorithm.name(), choice.tile_bytes), ("oneshot", model.slot_bytes));
+    }
+}
+
+#[test]
+fn a_wish_for_pieces_is_obeyed_up_to_the_slot_and_priced() {
+    let model = Model::shared_memory(2, 2);
+    let choose = |tile_bytes| {
+        let wish = Wish { algorithm: Some("ring"), tile_bytes };
+        choose(&model, Collective::AllGather, 2, 0, 1 << 20, false, wish).unwrap()
+    };
+    assert_eq!(choose(Some(usize::MAX)).tile_bytes, model.slot_bytes);
+    assert_eq!(choose(Some(4096)).tile_bytes, 4096);
+    assert!(choose(Some(4096)).predicted_ns > choose(None).predicted_ns, "more pieces take more steps");
+}
+
+#[test]
+fn constants_of_no_machine_are_told_by_name() {
+    assert_eq!(Constants::default().fault(), None);
+    for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
+        let constants = Constants { switch_ns: wrong, ..Constants::default() };
+        assert!(constants.fault().is_some_and(|why| why.contains("switch_ns")), "{wrong}");
+    }
+    let mut constants = Constants::default();
+    for (name, value) in Constants::default().each() {
+        *constants.get_mut(name).unwrap() *= 2.0;
+        assert_eq!(constants.each().into_iter().find(|(n, _)| *n == name), Some((name, 2.0 * value)));
+    }
+    assert!(constants.get_mut("delta_ns").is_none());
+}
+
+#[test]
 fn more_ranks_than_cores_cost_more_and_favour_few_dependent_messages() {
     let (wide, narrow) = (Model::shared_memory(8, 8), Model::shared_memory(2, 8));
     let ring = algorithms::by_name("ring").unwrap();
