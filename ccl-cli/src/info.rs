@@ -92,7 +92,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let good = info.settings.iter().all(|setting| setting.error.is_none())
         && info.transports.iter().any(|transport| transport.works)
         && info.kernels.error.is_none()
-        && info.launcher.error.is_none();
+        && info.launcher.error.is_none()
+        && !info.choices.constants.starts_with("error");
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&info).map_err(|e| e.to_string())? + "\n",
         false => text::of(&info),

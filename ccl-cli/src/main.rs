@@ -2,8 +2,8 @@
 //!
 //! `rdmaccl plan …` lists, shows, draws, proves and prices plans; `rdmaccl info` says what is here, what would be
 //! chosen, and where every setting comes from. `rdmaccl top` shows what communicators do now, `rdmaccl flight` what those
-//! that broke have left behind. It knows the crate `ccl` only, as a user of the library
-//! would, and changes nothing on the machine.
+//! that broke have left behind, and `rdmaccl tune` measures what things take on this machine and keeps it in a profile. It
+//! knows the crate `ccl` only, as a user of the library would, and changes nothing on the machine but that one file.
 //!
 //! Exit status: 0; 1 where the answer is bad news (a plan that is refused, a setting that is wrong, ranks that hang); 2 for an
 //! error.
@@ -15,6 +15,7 @@ mod plan;
 mod size;
 mod table;
 mod top;
+mod tune;
 
 use answer::Answer;
 use clap::{Parser, Subcommand};
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 #[command(
     name = "rdmaccl",
     version,
-    about = "Looks into rdmaccl: its plans, this machine, the settings in force",
+    about = "Looks into rdmaccl: its plans, this machine, the settings in force; tunes it to this machine",
     after_help = "Exit status: 0; 1 where the answer is bad news (a plan that is refused, a setting that is \
                   wrong, ranks that hang); 2 for an error.\nThe benchmarks are programs of their own: all_reduce_perf, alltoall_perf, …",
     arg_required_else_help = true,
@@ -42,6 +43,8 @@ enum Command {
     Plan(plan::Command),
     /// What is here, what would be chosen, and every setting with its origin
     Info(info::Arguments),
+    /// Measures what things take on this machine, for the choice of algorithms
+    Tune(tune::Arguments),
     /// What the communicators of this host's processes do, also of those that are stopped or stuck
     Top(top::Arguments),
     /// What the flight records of all ranks say together: verdict, table, timeline
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Plan(command) => plan::run(&command),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Flight(arguments) => flight::run(&arguments),
     };

@@ -56,6 +56,7 @@ fn help_names_every_command_and_nothing_is_asked_twice() {
         "plan verify --help",
         "plan price --help",
         "info --help",
+        "tune --help",
     ] {
         assert!(right(line).contains("Usage: rdmaccl"), "{line}");
     }
@@ -93,6 +94,8 @@ fn what_is_unknown_is_refused_with_what_is_known() {
         ("plan price all_reduce -n 3 -b 8..4", "no range"),
         ("plan price all_reduce -n 3 -b 8Q", "no size"),
         ("plan price gather -n 3 -a pat", "pat does no gather"),
+        ("tune", "set HOME or RDMACCL_PROFILE"),
+        ("tune --dry-run -o x", "cannot be used with"),
         ("info -n 0", "1..=65536"),
         ("info now", "unexpected argument"),
     ] {
@@ -232,6 +235,35 @@ fn prices_mark_the_choice_and_say_where_the_tile_comes_from() {
     assert_eq!((only[0]["chosen"].as_str(), only[0]["prices"].as_array().unwrap().len()), (Some("tree"), 1));
     let blocks = json(&right("plan price alltoall -n 4 -b 1M --json"));
     assert_eq!(blocks[0]["block"], 1 << 18, "sizes count all blocks, as in alltoall_perf");
+}
+
+#[test]
+fn what_is_tuned_is_what_prices_are_made_of() {
+    let folder = std::env::temp_dir().join(format!("rdmaccl-command-{}", std::process::id()));
+    let home = [("XDG_CONFIG_HOME", folder.to_str().unwrap())];
+    let (status, out, err) = run_with("tune --json", &home);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    let tuning = json(&out);
+    let constants = tuning["constants"].as_array().unwrap();
+    let alpha = constants.iter().find(|c| c["name"] == "alpha_ns").unwrap()["measured"].as_f64().unwrap();
+    let path = folder.join("rdmaccl/profile.json");
+    assert_eq!(tuning["profile"].as_str(), path.to_str());
+    let profile = json(&std::fs::read_to_string(&path).unwrap());
+    assert_eq!(profile["constants"]["alpha_ns"].as_f64(), Some(alpha));
+
+    let (_, out, _) = run_with("plan price all_reduce -n 2 -b 8", &home);
+    assert!(out.contains(&format!("A message takes {alpha:.0} ns")), "{out}");
+    let (status, out, _) = run_with("info", &home);
+    assert!(status == 0 && out.contains(&format!("from {}", path.display())), "{out}");
+
+    std::fs::write(&path, "{}").unwrap();
+    let (status, out, _) = run_with("info", &home);
+    assert!(status == 0 && out.contains("is not used: it is no profile"), "{out}");
+    let (status, out, _) = run_with("info", &[("RDMACCL_PROFILE", path.to_str().unwrap())]);
+    assert!(status == 1 && out.contains("error: invalid argument: RDMACCL_PROFILE="), "{out}");
+    let (status, _, err) = run_with("plan price all_reduce -n 2", &[("RDMACCL_PROFILE", "/nonexistent/p")]);
+    assert!(status == 2 && err.contains("run `rdmaccl tune` on this machine"), "{err}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -13,8 +13,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 mod examine;
+mod machine;
+mod profile;
 mod values;
 pub use examine::{Examined, Setting};
+pub use machine::Machine;
+pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
 pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
 use values::{choices, duration, port_range, size, slot, text};
@@ -66,6 +70,11 @@ pub struct Config {
     pub flight_calls: usize,
     /// `RDMACCL_FLIGHT_DIR`: where a communicator that breaks leaves its flight record; `None`: nowhere.
     pub flight_dir: Option<String>,
+    /// `RDMACCL_PROFILE`: file with the constants of the cost function, or `none` for the built-in ones; `None`: the file at
+    /// its [usual place](Config::profile_path), if there is one.
+    pub profile: Option<String>,
+    /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
+    places: profile::Places,
     /// Names of the variables that the environment set.
     from_environment: Vec<&'static str>,
 }
@@ -197,6 +206,8 @@ variables! {
         flight_calls: |v| v.parse().ok().filter(|n: &usize| n.is_power_of_two() && RING_LENGTHS.contains(n)), usize::to_string;
     "RDMACCL_FLIGHT_DIR" = "", "Folder where a communicator that breaks leaves its flight record.", "a path",
         flight_dir: |v| text(v).map(Some), shown;
+    "RDMACCL_PROFILE" = "", "File with this machine's constants of the cost function, as `rdmaccl tune` writes it; without it the one in the user's configuration folder, if there is one.",
+        "a path, or none for the built-in constants", profile: |v| text(v).map(Some), shown;
     "RDMACCL_ID" = "", "The job's unique id.", "256 hexadecimal digits", id: |v| text(v).filter(|v| v.len() == 256 && v.chars().all(|c| c.is_ascii_hexdigit())).map(Some),
         |id: &Option<String>| id.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
     "RDMACCL_RANK" = "", "This process's rank.", "a number from 0 to size - 1", rank: |v| v.parse().ok().map(Some), shown;
@@ -239,6 +250,7 @@ impl Config {
     pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Config> {
         let mut config = Config::default();
         for (name, value) in vars {
+            config.places.note(&name, &value);
             match Found::of(&name, &value) {
                 Found::Nothing => {}
                 Found::Variable(variable) => config.set(variable, &value)?,
@@ -327,6 +339,8 @@ impl Default for Config {
             secret: None,
             flight_calls: 256,
             flight_dir: None,
+            profile: None,
+            places: profile::Places::default(),
             from_environment: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use crate::operator::Operator;
 use crate::options::{Options, Root};
 use crate::report::{Average, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
 use crate::work::Work;
-use crate::{Program, barrier, progress::Progress, ranks, table};
+use crate::{Program, barrier, compare, progress::Progress, ranks, table};
 use ccl::{Collective, Communicator, DataType, Error, Explanation, ReduceOp, Result};
 use std::io::Write as _;
 use std::time::Instant;
@@ -170,9 +170,9 @@ impl<'a> Bench<'a> {
         };
         self.progress.clear();
 
-        let placements = [("out of place", Some(&out_of_place)), ("in place", in_place.as_ref())];
+        let placements = [(false, Some(&out_of_place)), (true, in_place.as_ref())];
         let explanations: Vec<_> =
-            placements.into_iter().filter_map(|(name, p)| Some((name, p?.plan.clone()?))).collect();
+            placements.into_iter().filter_map(|(place, p)| Some((place, p?.plan.clone()?))).collect();
         let algorithm = match explanations.first() {
             Some((_, plan)) => plan.algorithm,
             None => work.only_algorithm().unwrap_or_default(),
@@ -196,14 +196,17 @@ impl<'a> Bench<'a> {
             let stamp = self.options.timestamps.then(now);
             print(&table::row(&row, stamp.as_deref()))?;
             if self.options.explain {
-                for (place, plan) in explanations {
-                    print(&format!(
-                        "#   {place}: {}, {} tiles of {} bytes, predicted {:.2} us\n",
-                        plan.algorithm,
-                        plan.tiles,
-                        plan.tile_bytes,
-                        plan.predicted_ns / 1e3
-                    ))?;
+                for (is_in_place, plan) in &explanations {
+                    let timing = if *is_in_place { row.in_place.as_ref() } else { Some(&row.out_of_place) };
+                    print(&table::explanation(*is_in_place, plan, timing.map_or(f64::NAN, |t| t.time)))?;
+                }
+            }
+        }
+        if self.options.compare {
+            for (is_in_place, _) in explanations {
+                let text = compare::run(self.comm, &work, &mut self.memory, is_in_place)?;
+                if self.comm.rank() == 0 {
+                    print(&text)?;
                 }
             }
         }

@@ -9,6 +9,7 @@
 mod barrier;
 mod bench;
 mod buffers;
+mod compare;
 mod data;
 mod encode;
 mod job;

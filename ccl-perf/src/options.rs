@@ -130,9 +130,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     pub(crate) algo: Option<String>,
 
-    /// Say for every size which algorithm runs and what it was predicted to cost
+    /// Say for every size which algorithm runs, and the time against the one that was predicted
     #[arg(long)]
     pub(crate) explain: bool,
+
+    /// Measure for every size all algorithms and lengths of pieces in turns, beside the chosen one
+    #[arg(long, conflicts_with = "algo")]
+    pub(crate) compare: bool,
 
     /// Launches of a CUDA graph: 0, since host memory has none
     #[arg(short = 'G', long = "cudagraph", value_name = "N", default_value_t = 0, hide = true)]
@@ -319,12 +323,13 @@ fn refused(program: Program) -> Refused {
             ("local_register", "-R"),
             ("algo", "--algo"),
             ("explain", "--explain"),
+            ("compare", "--compare"),
             ("plot", "--plot"),
         ];
         return Refused { options, why: "is about data, and a barrier moves none" };
     }
     if !program.has_choice() {
-        let options = &[("algo", "--algo"), ("explain", "--explain")];
+        let options = &[("algo", "--algo"), ("explain", "--explain"), ("compare", "--compare")];
         return Refused { options, why: "is about the choice of an algorithm, and here is none" };
     }
     Refused { options: &[], why: "" }
@@ -429,7 +434,7 @@ mod tests {
     #[test]
     fn where_there_is_no_choice_none_is_explained() {
         for program in [Program::AllToAllV, Program::Collective(Collective::SendRecv)] {
-            for line in ["--algo ring", "--explain"] {
+            for line in ["--algo ring", "--explain", "--compare"] {
                 let words = format!("perf {line}");
                 let why = Options::read(program, words.split(' ')).unwrap_err().to_string();
                 assert!(why.contains("choice of an algorithm"), "{why}");

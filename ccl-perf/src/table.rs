@@ -4,6 +4,7 @@ use crate::Program;
 use crate::options::Options;
 use crate::report::{Device, Row, Spread, Timing};
 use crate::sizes::Step;
+use ccl::Explanation;
 use std::fmt::Write as _;
 
 /// The lines above the table: what runs, and who takes part.
@@ -40,6 +41,24 @@ pub(crate) fn preamble(program: Program, options: &Options, devices: &[Device]) 
         );
     }
     out
+}
+
+/// What was chosen for a row, and its time in microseconds against the one that was predicted.
+pub(crate) fn explanation(in_place: bool, plan: &Explanation, time: f64) -> String {
+    let predicted = plan.predicted_ns / 1e3;
+    format!(
+        "#   {}: {}, {} tiles of {} bytes, predicted {predicted:.2} us, measured {time:.2} us, ratio {:.2}\n",
+        place(in_place),
+        plan.algorithm,
+        plan.tiles,
+        plan.tile_bytes,
+        time / predicted,
+    )
+}
+
+/// Whether the two buffers are one, in words.
+pub(crate) fn place(in_place: bool) -> &'static str {
+    if in_place { "in place" } else { "out of place" }
 }
 
 /// The names of the columns and their units.

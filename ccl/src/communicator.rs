@@ -185,6 +185,12 @@ impl Communicator {
         self.core.set_algorithm(name)
     }
 
+    /// Cuts every chunk into pieces of at most so many bytes (of a slot, if that is shorter); `None` lets the cost
+    /// function choose. All ranks must set the same between the same two calls.
+    pub fn set_tile_bytes(&mut self, tile_bytes: Option<usize>) {
+        self.core.set_tile_bytes(tile_bytes);
+    }
+
     /// Changes how long a call may wait for its peers without anything moving.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.core.set_timeout(timeout);

@@ -109,7 +109,7 @@ fn chosen(info: &Info) -> String {
     for chosen in &info.choices.collectives {
         table.row(std::iter::once(chosen.collective).chain(chosen.algorithms.iter().map(String::as_str)));
     }
-    table.text(2)
+    format!("  constants of the cost function: {}\n{}", info.choices.constants, table.text(2))
 }
 
 fn settings(info: &Info) -> String {

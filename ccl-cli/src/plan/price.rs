@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Root of a collective that has one [default: 0]
     #[arg(long, value_name = "RANK")]
     root: Option<Rank>,
-    /// Cores to price for [default: those that this process may run on]
+    /// Price for so many cores with the built-in constants [default: this machine, with its profile]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     cores: Option<u32>,
     /// With one buffer for input and output
@@ -62,7 +62,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     if let Some(algorithm) = only {
         subject::able(algorithm, collective, ranks)?;
     }
-    let machine = Machine::new(Config::from_env()?, arguments.cores, ranks);
+    let config = Config::from_env()?;
+    let machine = match arguments.cores {
+        Some(cores) => Machine::built_in(config, cores, ranks),
+        None => Machine::here(config, ranks)?,
+    };
     let candidates = Candidates::new(collective, ranks, root)?;
     let rows: Vec<_> = arguments
         .bytes
@@ -91,8 +95,7 @@ fn row(
         (!in_place || a.in_place_safe(collective, ranks)) && only.is_none_or(|name| a.name() == name)
     });
     let price = |algorithm: &'static str| {
-        let Choice { predicted_ns, .. } =
-            candidates.choose(&machine.model, block, in_place, Some(algorithm))?;
+        let Choice { predicted_ns, .. } = machine.choose(candidates, block, in_place, Some(algorithm))?;
         Ok(Price { algorithm, predicted_us: predicted_ns / 1e3 })
     };
     let prices = fits.map(|a| price(a.name())).collect::<Result<_, ccl::Error>>()?;
@@ -108,6 +111,7 @@ fn row(
 fn head(arguments: &Arguments, machine: &Machine) -> String {
     let Arguments { collective, ranks, in_place, .. } = *arguments;
     let model = &machine.model;
+    let constants = &model.constants;
     let place = if in_place { ", in place" } else { "" };
     let wanted = match machine.config.algorithm_for(collective, ranks) {
         Some(name) if arguments.algorithm.is_none() => format!("RDMACCL_ALGO wants {name}.\n"),
@@ -115,14 +119,14 @@ fn head(arguments: &Arguments, machine: &Machine) -> String {
     };
     format!(
         "{collective} of {ranks} ranks{place} on {} cores: predicted µs; * is chosen.\n\
-         A message takes {} ns, a move {} ns; a byte {:.4} ns to write ({:.4} out of cache), {:.4} ns to read from a \
+         A message takes {:.0} ns, a move {:.0} ns; a byte {:.4} ns to write ({:.4} out of cache), {:.4} ns to read from a \
          peer.\n{wanted}\n",
         model.cores,
-        model.alpha_ns,
-        model.step_ns,
-        model.beta_ns_per_byte,
-        model.far_beta_ns_per_byte,
-        model.gamma_ns_per_byte
+        constants.alpha_ns,
+        constants.step_ns,
+        constants.beta_ns_per_byte,
+        constants.far_beta_ns_per_byte,
+        constants.gamma_ns_per_byte
     )
 }
 

@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
 
 fn chosen(arguments: &Arguments, root: Rank) -> Result<&'static dyn Algorithm, Failure> {
     let Arguments { collective, ranks, bytes, .. } = *arguments;
-    let machine = Machine::new(Config::from_env()?, None, ranks);
+    let machine = Machine::here(Config::from_env()?, ranks)?;
     let candidates = Candidates::new(collective, ranks, root)?;
     let block = bytes / subject::blocks(collective, ranks);
     Ok(machine.choose(&candidates, block, false, None)?.algorithm)

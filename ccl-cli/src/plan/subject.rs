@@ -1,7 +1,7 @@
 //! What a plan is for, as the command line says it; and the machine that it would run on.
 
 use ccl::algorithms::{self, Algorithm};
-use ccl::cost::{Candidates, Choice, Model};
+use ccl::cost::{Candidates, Choice, Model, Wish};
 use ccl::{Collective, Config, Rank};
 
 /// Ranks whose programs fit into memory all at once.
@@ -72,10 +72,19 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Of these cores, or of those that this process may run on.
-    pub(crate) fn new(config: Config, cores: Option<u32>, ranks: u32) -> Machine {
-        let here = || rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        let model = Model::shared_memory(cores.unwrap_or_else(here), ranks);
+    /// The one that this process runs on: with its profile, if it has one, and the cores that the process may run on.
+    pub(crate) fn here(config: Config, ranks: u32) -> Result<Machine, ccl::Error> {
+        let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        let model = Model::tuned(config.tuned()?.constants, cores, ranks);
+        Ok(Machine::of(config, model))
+    }
+
+    /// One of so many cores with the built-in constants.
+    pub(crate) fn built_in(config: Config, cores: u32, ranks: u32) -> Machine {
+        Machine::of(config, Model::shared_memory(cores, ranks))
+    }
+
+    fn of(config: Config, model: Model) -> Machine {
         Machine { model: Model { slot_bytes: config.slot_bytes, ..model }, config }
     }
 
@@ -88,11 +97,8 @@ impl Machine {
         only: Option<&str>,
     ) -> Result<Choice, ccl::Error> {
         let set = self.config.algorithm_for(candidates.collective(), candidates.ranks());
-        let mut choice = candidates.choose(&self.model, block, in_place, only.or(set))?;
-        if let Some(tile_bytes) = self.config.tile_bytes {
-            choice.tile_bytes = tile_bytes.min(self.model.slot_bytes);
-        }
-        Ok(choice)
+        let wish = Wish { algorithm: only.or(set), tile_bytes: self.config.tile_bytes };
+        candidates.choose(&self.model, block, in_place, wish)
     }
 }
 

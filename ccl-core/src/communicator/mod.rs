@@ -101,9 +101,12 @@ impl Communicator {
     /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
     /// `memory`.
     pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
-        let introduction = Introduction { transports: Vec::new(), settings: String::new() };
+        let introduction =
+            Introduction { transports: Vec::new(), settings: String::new(), assumptions: None };
         let routes = Routes::new(0, Vec::new(), vec![introduction]);
-        Communicator::over(0, 1, None, Arc::clone(abort.health()), routes, config, memory)
+        // It has nothing to choose.
+        let model = Model::shared_memory(1, 1);
+        Communicator::over((0, 1), model, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
     /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
@@ -114,24 +117,24 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let introductions = Introduction::of(&config, &transports).exchange(&mut bootstrap)?;
+        let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
+        let model = routes::assumptions(&introductions)?.model(ranks);
         let routes = Routes::new(rank, transports, introductions);
         let health = Arc::clone(bootstrap.health());
-        Communicator::over(rank, ranks, Some(bootstrap), health, routes, config, memory)
+        Communicator::over((rank, ranks), model, Some(bootstrap), health, routes, config, memory)
     }
 
     fn over(
-        rank: Rank,
-        ranks: u32,
+        (rank, ranks): (Rank, u32),
+        mut model: Model,
         bootstrap: Option<Bootstrap>,
         health: Arc<Health>,
         routes: Routes,
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
-        let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        let cores = routes::cores();
         let local = routes.on_this_host();
-        let mut model = Model::shared_memory(cores, ranks);
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
         tracing::info!(rank, ranks, local, cores, "communicator ready");

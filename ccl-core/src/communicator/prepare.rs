@@ -5,7 +5,7 @@ use super::{Call, Communicator, fingerprint};
 use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
-use crate::cost::{Candidates, Choice};
+use crate::cost::{Candidates, Choice, Wish};
 use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Reason};
@@ -50,6 +50,13 @@ impl Communicator {
         self.algorithm = name.map(known).transpose()?.map(Algorithm::name);
         self.plans.forget_calls();
         Ok(())
+    }
+
+    /// Cuts every chunk into pieces of at most so many bytes; `None` lets the cost function choose. All ranks must set
+    /// the same.
+    pub fn set_tile_bytes(&mut self, tile_bytes: Option<usize>) {
+        self.config.tile_bytes = tile_bytes;
+        self.plans.forget_calls();
     }
 
     /// How a call would be done. Makes no connection.
@@ -135,11 +142,8 @@ impl Communicator {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Candidates::new(collective, self.ranks, root)?),
         };
-        let mut choice = candidates.choose(&self.model, bytes, in_place, only)?;
-        if let Some(tile_bytes) = self.config.tile_bytes {
-            choice.tile_bytes = tile_bytes.clamp(dtype.size(), self.model.slot_bytes);
-        }
-        Ok(choice)
+        let tile_bytes = self.config.tile_bytes.map(|bytes| bytes.max(dtype.size()));
+        candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
     }
 
     /// The operator's kernel; that of a collective which does not reduce only copies.

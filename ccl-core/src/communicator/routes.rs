@@ -2,6 +2,7 @@
 
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
+use crate::cost::{Constants, Model};
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
@@ -16,6 +17,37 @@ use std::time::Duration;
 /// Link ends of all transports carry the transport's index in the upper bits of their number.
 const INDEX_BITS: u32 = 28;
 
+/// What the cost function takes for granted. Ranks that priced with different constants, or that may run on different
+/// numbers of cores, would choose differently, so those of rank 0 count for all.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Assumptions {
+    constants: Constants,
+    cores: u32,
+}
+
+impl Assumptions {
+    /// This rank's own: its machine's profile, if there is one, and the cores that it may run on.
+    pub(super) fn own(config: &Config) -> Result<Assumptions> {
+        let tuned = config.tuned()?;
+        if let Some(warning) = &tuned.warning {
+            tracing::warn!("{warning}");
+        }
+        let profile = tuned.profile.as_ref().map_or_else(|| "built in".into(), |path| path.to_string_lossy());
+        tracing::debug!(%profile, constants = ?tuned.constants, "constants of the cost function");
+        Ok(Assumptions { constants: tuned.constants, cores: cores() })
+    }
+
+    /// The model for so many ranks.
+    pub(super) fn model(&self, ranks: u32) -> Model {
+        Model::tuned(self.constants, self.cores, ranks)
+    }
+}
+
+/// Cores that this thread may run on.
+pub(super) fn cores() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
+}
+
 /// What every rank tells the others about itself at initialisation.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Introduction {
@@ -23,10 +55,13 @@ pub(super) struct Introduction {
     pub(super) transports: Vec<(String, Vec<u8>)>,
     /// Settings that all ranks must share.
     pub(super) settings: String,
+    /// Rank 0's.
+    pub(super) assumptions: Option<Assumptions>,
 }
 
 impl Introduction {
-    pub(super) fn of(config: &Config, transports: &[Box<dyn Transport>]) -> Introduction {
+    /// That of `rank`, which has opened these transports.
+    pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
         let limits = transports.iter().map(|t| {
             let c = t.capabilities();
             format!("{} slot_bytes {} credits {}", t.name(), c.slot_bytes, c.credits)
@@ -40,7 +75,8 @@ impl Introduction {
             limits.collect::<Vec<_>>().join("; "),
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
-        Introduction { transports, settings }
+        let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
+        Ok(Introduction { transports, settings, assumptions })
     }
 
     /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
@@ -68,8 +104,18 @@ impl Introduction {
     }
 }
 
-fn malformed(peer: Rank, error: &serde_json::Error) -> Error {
-    ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: error.to_string() }.into()
+/// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
+pub(super) fn assumptions(introductions: &[Introduction]) -> Result<Assumptions> {
+    let assumptions = introductions.first().and_then(|first| first.assumptions);
+    let assumptions = assumptions.ok_or_else(|| malformed(0, &"it has no constants of the cost function"))?;
+    match assumptions.constants.fault() {
+        Some(why) => Err(malformed(0, &why)),
+        None => Ok(assumptions),
+    }
+}
+
+fn malformed(peer: Rank, cause: &dyn std::fmt::Display) -> Error {
+    ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: cause.to_string() }.into()
 }
 
 /// How a rank reaches a peer.

@@ -37,6 +37,7 @@ impl Config {
     pub fn examine(vars: impl IntoIterator<Item = (String, String)>) -> Examined {
         let (mut config, mut unknown, mut errors) = (Config::default(), Vec::new(), Vec::new());
         for (name, value) in vars {
+            config.places.note(&name, &value);
             match Found::of(&name, &value) {
                 Found::Nothing => {}
                 Found::Variable(variable) => {

@@ -1,0 +1,108 @@
+//! Calls of ranks that are threads of this process, and how long they take.
+
+use super::fit::Sample;
+use ccl::algorithms;
+use ccl::cost::{Demand, Model};
+use ccl::{Buffers, Call, Collective, Communicator, Config, DataType, Error, ReduceOp, Result, UniqueId};
+use std::time::Instant;
+
+/// Calls that differ in how many steps, messages and bytes they have.
+const CALLS: [(Collective, &str); 6] = [
+    (Collective::AllReduce, "oneshot"),
+    (Collective::AllReduce, "ring"),
+    (Collective::AllGather, "oneshot"),
+    (Collective::ReduceScatter, "oneshot"),
+    (Collective::AllToAll, "oneshot"),
+    (Collective::AllReduce, "tree"),
+];
+/// Bytes of one block, of calls of two ranks.
+const BLOCKS: [usize; 8] = [8, 1 << 10, 8 << 10, 32 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20];
+/// The same, of calls of more ranks than there are cores.
+const CROWDED_BLOCKS: [usize; 3] = [8, 8 << 10, 128 << 10];
+/// Times that a call has its turn; the median counts.
+const TURNS: usize = 5;
+/// Nanoseconds that a turn should last.
+const TURN_NS: f64 = 2e6;
+/// Most ranks that are started.
+const MOST_RANKS: u32 = 32;
+
+/// Everything: two ranks, and twice as many as there are cores, which tell what a change of the core costs.
+pub(super) fn all(config: &Config) -> Result<Vec<Sample>> {
+    // The ranks are to make the calls that they are told to, whatever the environment says.
+    let mut config = config.clone();
+    (config.algorithms, config.tile_bytes, config.profile) = (Vec::new(), None, Some("none".to_string()));
+    let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+    let mut samples = of(2, &BLOCKS, &config, cores)?;
+    if 2 * cores <= MOST_RANKS {
+        samples.extend(of(2 * cores, &CROWDED_BLOCKS, &config, cores)?);
+    }
+    Ok(samples)
+}
+
+/// All calls of so many ranks.
+fn of(ranks: u32, blocks: &[usize], config: &Config, cores: u32) -> Result<Vec<Sample>> {
+    let id = UniqueId::create(config)?;
+    let rank = |rank: u32| {
+        let builder = Communicator::builder().rank(rank).size(ranks).unique_id(id).config(config.clone());
+        measure(builder.build()?, blocks, cores)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..ranks).map(|r| scope.spawn(move || rank(r))).collect();
+        let mut first = None;
+        for thread in threads {
+            let samples = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            first.get_or_insert(samples);
+        }
+        Ok(first.unwrap_or_default())
+    })
+}
+
+/// One rank's part of it; the times are those of the slowest rank, so all ranks have the same.
+fn measure(mut comm: Communicator, blocks: &[usize], cores: u32) -> Result<Vec<Sample>> {
+    let ranks = comm.size();
+    let longest = blocks.iter().max().copied().unwrap_or(0) * ranks as usize;
+    let (input, mut output) = (vec![1u8; longest], vec![1u8; longest]);
+    let mut samples = Vec::new();
+    for (collective, name) in CALLS {
+        let demand = algorithms::by_name(name).and_then(|a| Demand::new(a, collective, ranks, 0));
+        let demand = demand.ok_or_else(|| Error::unsupported(name, "tune with a build that has it"))?;
+        comm.set_algorithm(Some(name))?;
+        for &block_bytes in blocks {
+            let (dtype, op) = (DataType::F32, ReduceOp::Sum);
+            let call = Call { collective, count: block_bytes / dtype.size(), dtype, op, root: 0 };
+            let tile_bytes = comm.explain(&call, false)?.tile_bytes;
+            let sent = block_bytes * collective.input_blocks(ranks, comm.rank(), 0) as usize;
+            let received = block_bytes * collective.output_blocks(ranks, comm.rank(), 0) as usize;
+            let (input, output) = (&input[..sent], &mut output[..received]);
+            let ns = median(&mut comm, |comm| comm.run(&call, Buffers::new(input, output)))?;
+            let model = Model::shared_memory(cores, ranks);
+            samples.push(Sample { demand: demand.clone(), model, block_bytes, tile_bytes, ns });
+        }
+    }
+    Ok(samples)
+}
+
+/// Nanoseconds of a call on the slowest rank.
+fn median(comm: &mut Communicator, mut call: impl FnMut(&mut Communicator) -> Result<()>) -> Result<f64> {
+    call(comm)?;
+    let mut times = Vec::with_capacity(TURNS);
+    let mut calls = 1;
+    for turn in 0..=TURNS {
+        comm.barrier()?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            call(comm)?;
+        }
+        let own = start.elapsed().as_nanos() as f64 / f64::from(calls);
+        let mut slowest = [own];
+        comm.all_reduce_in_place(&mut slowest, ReduceOp::Max)?;
+        if turn == 0 {
+            // One call alone says how many make a turn.
+            calls = (TURN_NS / slowest[0]).clamp(1.0, 10_000.0) as u32;
+        } else {
+            times.push(slowest[0]);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[TURNS / 2])
+}

@@ -1,0 +1,119 @@
+//! What an algorithm asks for, read off its programs, and the price of that.
+
+use super::{Constants, Model};
+use crate::algorithms::Algorithm;
+use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use std::collections::BTreeSet;
+
+/// What a rank does in one tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Work {
+    moves: f64,
+    /// Ends of messages.
+    messages: f64,
+    /// Pieces written, one for several peers counted once.
+    writes: f64,
+    /// Pieces written more if slots are not shared.
+    unshared_writes: f64,
+    /// Pieces read from links.
+    reads: f64,
+    /// Times that the rank, having sent, waits for a message.
+    waits: f64,
+}
+
+impl Work {
+    fn of(program: &Program) -> Work {
+        let mut work = Work::default();
+        let mut has_sent = false;
+        for m in program.lanes.iter().flat_map(|lane| &lane.moves) {
+            let reads = m.from.iter().filter(|s| matches!(s, Source::Link(_))).count() as f64;
+            if reads > 0.0 && has_sent {
+                work.waits += 1.0;
+                has_sent = false;
+            }
+            work.moves += 1.0;
+            work.writes += m.into.len() as f64;
+            work.reads += reads;
+            work.messages += reads;
+            for sink in &m.into {
+                if let Sink::Links(links) = sink {
+                    has_sent = true;
+                    work.messages += links.peers.len() as f64;
+                    work.unshared_writes += links.peers.len() as f64 - 1.0;
+                }
+            }
+        }
+        work
+    }
+
+    /// Time for pieces of this many bytes.
+    fn time(&self, model: &Model, beta: f64, piece: f64) -> f64 {
+        let writes = self.writes + if model.shared_slots { 0.0 } else { self.unshared_writes };
+        let Constants { step_ns, message_ns, alpha_ns, gamma_ns_per_byte: gamma, .. } = model.constants;
+        self.moves * step_ns
+            + self.messages * message_ns
+            + self.waits * alpha_ns
+            + piece * (writes * beta + self.reads * gamma)
+    }
+}
+
+/// What an algorithm asks for, whatever the size of the call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    spec: Spec,
+    depth: f64,
+    /// Of the ranks that may have most to do.
+    work: Vec<Work>,
+}
+
+impl Demand {
+    /// Reads it off some ranks' programs; `None` where the algorithm does not do this. Takes time in
+    /// proportion to the number of ranks.
+    pub fn new(algorithm: &dyn Algorithm, collective: Collective, ranks: u32, root: Rank) -> Option<Demand> {
+        let spec = Spec { collective, ranks, root, parts: algorithm.parts(collective, ranks)? };
+        // The root and its neighbours, the tops of trees, and one of the crowd.
+        let from_root = [0, 1, 2, ranks - 1, ranks / 2, 1 << ranks.ilog2() >> 1];
+        let sample: BTreeSet<Rank> = from_root
+            .iter()
+            .map(|d| ((u64::from(root) + u64::from(*d)) % u64::from(ranks)) as Rank)
+            .collect();
+        let work = sample.into_iter().map(|rank| Work::of(&algorithm.program(&spec, rank))).collect();
+        Some(Demand { spec, depth: f64::from(algorithm.depth(collective, ranks)), work })
+    }
+
+    /// Nanoseconds for blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the
+    /// size of the blocks.
+    pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> f64 {
+        let Spec { collective, ranks, root, parts } = self.spec;
+        let constants = &model.constants;
+        let part = block_bytes as f64 / f64::from(parts);
+        let piece = part.min(tile_bytes.max(1) as f64);
+        let tiles = if part > piece { part / piece } else { 1.0 };
+
+        // All buffers of the ranks on this machine, the root among them.
+        let blocks = |rank| {
+            let input = collective.input_blocks(ranks, rank, root);
+            f64::from(input) + f64::from(collective.output_blocks(ranks, rank, root))
+        };
+        let others = f64::from(model.local_ranks.max(1) - 1) * blocks((root + 1) % ranks);
+        let footprint = block_bytes as f64 * (blocks(root) + others);
+        let near = constants.cache_bytes.min(footprint);
+        let beta = if footprint > 0.0 {
+            (near * constants.beta_ns_per_byte + (footprint - near) * constants.far_beta_ns_per_byte)
+                / footprint
+        } else {
+            constants.beta_ns_per_byte
+        };
+
+        let times = self.work.iter().map(|w| w.time(model, beta, piece));
+        let (busiest, sum) = times.fold((0.0, 0.0), |(most, sum), t| (t.max(most), sum + t));
+        let mean = sum / self.work.len() as f64;
+        let crowding = model.crowding();
+        let tile = busiest.max(mean * crowding);
+
+        let switch = if crowding > 1.0 { constants.switch_ns * crowding } else { 0.0 };
+        let bytes = piece * (beta + constants.gamma_ns_per_byte);
+        let hop = constants.step_ns + 2.0 * constants.message_ns + bytes;
+        self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile
+    }
+}
