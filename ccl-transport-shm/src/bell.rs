@@ -28,6 +28,10 @@ pub(crate) struct Bell {
     /// at its links for the last time, and `AWAKE` when it is up; a waker swaps in `AWAKE` before it wakes.
     /// Orders nothing by itself: the news are published by the links.
     waits_for: AtomicU32,
+    /// One more than the core on which its owner runs, 0 before it has said so. The owner stores it when it waits on
+    /// another core than before, so the line stays in its peers' caches. A hint: it orders nothing, and any value
+    /// is valid.
+    core: AtomicU32,
 }
 
 impl Bell {
@@ -46,6 +50,16 @@ impl Bell {
         &self.waits_for
     }
 
+    /// Owner: it runs on this core.
+    pub(crate) fn set_core(&self, core: u32) {
+        self.core.store(core.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Peers: where the owner ran when it last said so.
+    pub(crate) fn core(&self) -> Option<u32> {
+        self.core.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     /// Waker, after it stored `news` into a link: whether the owner sleeps for them and must be woken.
     #[inline]
     pub(crate) fn must_ring(&self, news: u32) -> bool {
@@ -61,6 +75,6 @@ impl Bell {
 
     #[cfg(loom)]
     pub(crate) fn new() -> Bell {
-        Bell { waits_for: AtomicU32::new(AWAKE) }
+        Bell { waits_for: AtomicU32::new(AWAKE), core: AtomicU32::new(0) }
     }
 }

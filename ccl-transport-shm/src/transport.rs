@@ -186,6 +186,14 @@ impl Transport for ShmTransport {
         Ok(())
     }
 
+    fn set_core(&mut self, core: u32) {
+        self.segment.bell().set_core(core);
+    }
+
+    fn core_of(&self, peer: Rank) -> Option<u32> {
+        self.peers.get(&peer)?.segment.bell().core()
+    }
+
     fn memory(&self) -> u64 {
         let links = u64::from(self.links) * self.geometry.link_bytes() as u64;
         links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64

@@ -12,6 +12,7 @@
 
 mod abort;
 mod fingerprint;
+mod neighbours;
 mod operation;
 mod patience;
 mod plans;
@@ -83,6 +84,8 @@ pub struct Communicator {
     credits: u32,
     level: Level,
     oversubscribed: bool,
+    /// Where the peers of this host believe that this rank runs.
+    core: Option<u32>,
     plans: Plans,
     transfers: Transfers,
     /// The override that a caller set; the configuration's comes after it.
@@ -159,6 +162,7 @@ impl Communicator {
             credits,
             level: prepare::level(&config)?,
             oversubscribed: local > cores,
+            core: None,
             plans: Plans::default(),
             transfers: Transfers::default(),
             algorithm: None,
@@ -342,7 +346,7 @@ impl Communicator {
                         self.recorder.moved();
                     }
                 }
-                Progress::Blocked => match patience.next() {
+                Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
                     Wait::Spin => {}
                     Wait::Yield => {
                         record::waits(&self.recorder, entry);

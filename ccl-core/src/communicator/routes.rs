@@ -210,6 +210,16 @@ impl Routes {
         }
     }
 
+    /// Tells the peers of this host on which core this rank runs.
+    pub(super) fn set_core(&mut self, core: u32) {
+        self.transports.iter_mut().for_each(|t| t.set_core(core));
+    }
+
+    /// The core on which a peer of this host last ran, where that is known.
+    pub(super) fn core_of(&self, peer: Rank) -> Option<u32> {
+        self.transports.iter().find_map(|t| t.core_of(peer))
+    }
+
     /// How a peer is reached, in words.
     pub(super) fn route(&mut self, peer: Rank) -> Route {
         let chosen = self.choose(peer).map(|index| {

@@ -174,7 +174,7 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
             }
             continue;
         }
-        match patience.next() {
+        match patience.next(|| runs.iter_mut().any(Run::awaits_neighbour)) {
             Wait::Spin => {}
             Wait::Yield => {
                 runs.iter().for_each(Run::record_wait);
@@ -249,6 +249,12 @@ impl Run<'_, '_> {
     fn record_wait(&self) {
         let entries = self.queues.iter().filter_map(|queue| Some(queue.running?.2));
         entries.for_each(|entry| record::waits(&self.communicator.recorder, entry));
+    }
+
+    #[cold]
+    fn awaits_neighbour(&mut self) -> bool {
+        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        self.communicator.awaits_neighbour(&schedules)
     }
 
     /// Looks at the peers' health and at the deadline.

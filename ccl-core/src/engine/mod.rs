@@ -27,6 +27,7 @@
 //! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
 //! user's again.
 
+mod awaits;
 mod layout;
 mod references;
 mod run;

@@ -193,6 +193,14 @@ pub trait Transport: Fabric + Send {
     /// early, never misses a piece or a credit that came before it slept.
     fn park(&mut self, limit: Duration) -> Result<()>;
 
+    /// Tells the peers of this host on which core this rank runs. Costs them nothing as long as it stays there.
+    fn set_core(&mut self, _core: u32) {}
+
+    /// The core on which a connected peer of this host ran when it last said so.
+    fn core_of(&self, _peer: Rank) -> Option<u32> {
+        None
+    }
+
     /// Shows the memory in which `piece` lies to the peers that are connected, so that the first message that
     /// refers to it need not. Whether it lies in memory that they can see at all.
     fn expose(&mut self, _piece: Piece) -> Result<bool> {

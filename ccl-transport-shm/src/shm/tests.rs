@@ -117,3 +117,16 @@ fn without_heavy_barriers_a_lost_wake_up_costs_a_nap() {
     words(&t).1.forge(1, 0, Body::Line);
     assert_eq!(asleep.join().unwrap(), Some((Vec::new(), 0)));
 }
+
+/// Each says where it is, and whoever has not said so, or is no peer, is nowhere.
+#[test]
+fn peers_know_on_which_core_a_rank_is() {
+    let mut t = pair();
+    assert_eq!((t[0].core_of(1), t[1].core_of(0)), (None, None));
+    t[0].set_core(0);
+    t[1].set_core(5);
+    assert_eq!((t[0].core_of(1), t[1].core_of(0)), (Some(5), Some(0)));
+    t[1].set_core(3);
+    assert_eq!(t[0].core_of(1), Some(3));
+    assert_eq!((t[0].core_of(0), t[0].core_of(2)), (None, None));
+}
