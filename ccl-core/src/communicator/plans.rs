@@ -98,9 +98,17 @@ impl Plans {
         index
     }
 
-    /// A task of one of the schedules.
-    pub(super) fn task(&self, schedule: usize, layout: Layout, reducer: Reducer) -> Result<Arc<Task>> {
-        self.schedules[schedule].task(layout, reducer).map(Arc::new)
+    /// A task of one of the schedules, which writes past the caches if it `streams`.
+    pub(super) fn task(
+        &self,
+        schedule: usize,
+        layout: Layout,
+        reducer: Reducer,
+        streams: bool,
+    ) -> Result<Arc<Task>> {
+        let schedule = &self.schedules[schedule];
+        let task = schedule.task(layout, reducer)?;
+        Ok(Arc::new(if streams { task.streaming(schedule) } else { task }))
     }
 
     /// Keeps a schedule that its maker finds by itself.

@@ -84,7 +84,8 @@ impl Communicator {
             this.schedule(call, choice.algorithm)
         })?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
-        let task = self.plans.task(schedule, layout, reducer)?;
+        let streams = !in_place && self.streams(&layout);
+        let task = self.plans.task(schedule, layout, reducer, streams)?;
         Ok(self.plans.add(call, in_place, Prepared { schedule, task, about }))
     }
 
@@ -128,7 +129,8 @@ impl Communicator {
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
             this.schedule(&even, choice.algorithm)
         })?;
-        Ok(Prepared { schedule, task: self.plans.task(schedule, layout, reducer)?, about })
+        let streams = !in_place && self.streams(&layout);
+        Ok(Prepared { schedule, task: self.plans.task(schedule, layout, reducer, streams)?, about })
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
@@ -144,6 +146,13 @@ impl Communicator {
         };
         let tile_bytes = self.config.tile_bytes.map(|bytes| bytes.max(dtype.size()));
         candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
+    }
+
+    /// Whether the buffers are so much larger than the caches that nothing of a result is still there when it is read.
+    pub(super) fn streams(&self, layout: &Layout) -> bool {
+        let bytes = (layout.input_bytes() + layout.output_bytes()) as f64 * f64::from(self.model.local_ranks);
+        let t: f64 = std::env::var("RDMACCL_X").ok().and_then(|v| v.parse().ok()).unwrap_or(1e18);
+        bytes > t
     }
 
     /// The operator's kernel; that of a collective which does not reduce only copies.

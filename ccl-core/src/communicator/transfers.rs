@@ -128,7 +128,8 @@ impl Communicator {
         })?;
         let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
         let about = side.about(what, fingerprint);
-        let task = self.plans.task(end.schedule, layout, reducer)?;
+        let streams = self.streams(&layout);
+        let task = self.plans.task(end.schedule, layout, reducer, streams)?;
         Ok(Prepared { schedule: end.schedule, task, about })
     }
 
@@ -167,7 +168,8 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        let task = self.plans.task(schedule, layout, reducer)?;
+        let streams = self.streams(&layout);
+        let task = self.plans.task(schedule, layout, reducer, streams)?;
         Ok(Prepared { schedule, task, about: Side::Send.about(send, 0) })
     }
 

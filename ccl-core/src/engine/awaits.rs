@@ -42,13 +42,14 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use crate::algorithms::{Algorithm as _, OneShot};
-    use crate::engine::{Call, Layout, Links, Progress, Schedule};
+    use crate::engine::{Layout, Links, Progress, Schedule, Task};
     use crate::error::Result;
     use crate::plan::{Collective, Rank, Spec};
     use crate::simd::{Buffers, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{LocalHub, LocalTransport, ReceiverId, SenderId, Transport as _};
     use crate::{DataType, ReduceOp};
+    use std::sync::Arc;
 
     const RANKS: u32 = 4;
 
@@ -67,7 +68,7 @@ mod tests {
     struct Member {
         transport: LocalTransport,
         schedule: Schedule,
-        call: Call,
+        task: Arc<Task>,
     }
 
     impl Member {
@@ -93,14 +94,11 @@ mod tests {
         let member = |(rank, mut transport): (u32, LocalTransport)| {
             let program = OneShot.program(&spec, rank);
             let mut schedule = Schedule::bind(&spec, rank, &program, &mut Ends(&mut transport)).unwrap();
-            let call = Call {
-                layout: Layout::new(&spec, rank, 4, DataType::U8, 64).unwrap(),
-                reducer: Reducer::new(DataType::U8, ReduceOp::Sum, RANKS).unwrap(),
-                tag: 7,
-                sequence: 0,
-            };
-            schedule.start(call.clone()).unwrap();
-            Member { transport, schedule, call }
+            let layout = Layout::new(&spec, rank, 4, DataType::U8, 64).unwrap();
+            let reducer = Reducer::new(DataType::U8, ReduceOp::Sum, RANKS).unwrap();
+            let task = Arc::new(schedule.task(layout, reducer).unwrap());
+            schedule.start(&task, 7, 0).unwrap();
+            Member { transport, schedule, task }
         };
         (0..).zip(transports).map(member).collect()
     }
@@ -124,8 +122,8 @@ mod tests {
     fn a_missing_credit_is_awaited_from_the_receivers() {
         let mut m = members(Collective::Broadcast, 1);
         while m[0].step() != Progress::Done {}
-        let again = m[0].call.clone();
-        m[0].schedule.start(again).unwrap();
+        let again = Arc::clone(&m[0].task);
+        m[0].schedule.start(&again, 7, 1).unwrap();
         assert_eq!(m[0].step(), Progress::Blocked);
         assert_eq!(m[0].awaits(), [1, 2, 3]);
     }

@@ -258,7 +258,7 @@ pub struct Overlay {
 }
 
 /// A chunk, taken apart once so that no division happens per piece.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) block: u32,
     pub(super) part: u32,

@@ -271,7 +271,7 @@ impl Machine {
         let tag = if task.is_pairwise { pair_tag(operands, tag) } else { tag };
         let mut len = 0;
         let (from, into) = operands.split_at(first_sink);
-        for (index, Bound { operand, span }) in from.iter().enumerate() {
+        for (index, Bound { operand, span, .. }) in from.iter().enumerate() {
             let source = match *operand {
                 Operand::Input(_) => {
                     let (at, len) = span.piece(lane.skip, task.tile);
@@ -318,7 +318,7 @@ impl Machine {
             false => self.referent(&code, &lane, task, buffers, sources),
         };
         let mut written = 0;
-        for (index, Bound { operand, span }) in into.iter().enumerate() {
+        for (index, Bound { operand, span, store }) in into.iter().enumerate() {
             let index = first_sink + index;
             let sink = match *operand {
                 Operand::Output(_) => {
@@ -326,7 +326,7 @@ impl Machine {
                     if room != len {
                         return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    buffers.output().slice(at, len)
+                    buffers.output().slice(at, len).stored(*store)
                 }
                 Operand::Scratch(scratch) => {
                     let room = task.layout.longest_piece();

@@ -3,7 +3,7 @@
 use super::layout::Layout;
 use super::schedule::{Operand, Schedule};
 use crate::error::{Error, Result};
-use crate::simd::Reducer;
+use crate::simd::{Reducer, Store};
 
 /// What a schedule runs, worked out once and run any number of times.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Task {
 pub(super) struct Bound {
     pub(super) operand: Operand,
     pub(super) span: Span,
+    /// How it is written, if it is a part of the receive buffer.
+    pub(super) store: Store,
 }
 
 /// Bytes of a user's buffer.
@@ -62,7 +64,7 @@ impl Schedule {
                 Operand::Output(place) => layout.output_span(place),
                 Operand::Scratch(_) | Operand::Receive { .. } | Operand::Send { .. } => Span::default(),
             };
-            Bound { operand, span }
+            Bound { operand, span, store: Store::Cached }
         };
         let operands: Box<[Bound]> = machine.operands.iter().map(bound).collect();
         let tiles = machine.lanes.iter().map(|lane| {
@@ -91,6 +93,26 @@ impl Schedule {
 }
 
 impl Task {
+    /// Writes past the caches what no move reads again, here or at a peer: for buffers larger than they are. Not in place,
+    /// where what is written has been read just before.
+    pub fn streaming(mut self, schedule: &Schedule) -> Task {
+        let machine = &schedule.machine;
+        for code in &machine.moves {
+            let sinks = code.into as usize..code.end as usize;
+            for index in sinks {
+                let Operand::Output(place) = self.operands[index].operand else { continue };
+                let is_read = machine.moves.iter().any(|code| {
+                    let sources = &machine.operands[code.from as usize..code.into as usize];
+                    sources.iter().any(|source| matches!(source, Operand::Output(read) if *read == place))
+                });
+                if !is_read && !code.may_refer_to(index as u32 - code.from) {
+                    self.operands[index].store = Store::Streaming;
+                }
+            }
+        }
+        self
+    }
+
     /// How its buffers are cut.
     pub fn layout(&self) -> &Layout {
         &self.layout
