@@ -76,6 +76,12 @@ def ours(say, profile):
     link = prefix / "lib/librdmaccl.so"
     link.unlink(missing_ok=True)
     link.symlink_to("librdmaccl.so.0")
+    (prefix / "profile").write_text(profile)
+
+
+def profile():
+    """Cargo's profile that ours was built with last."""
+    return (WORK / "ours/profile").read_text()
 
 
 def drivers(say, libraries, ucc=None):

@@ -101,6 +101,7 @@ def run(options):
     about = {
         "cores": os.cpu_count(),
         "processor": processor(),
+        "profile": install.profile(),
         "seconds": options.seconds,
         "repeats": options.repeats,
         "line": machine.quietest,
@@ -135,7 +136,9 @@ def main():
         say(f"note: {note}")
     if whole:
         print(targets.text(targets.targets(results, overlap)))
-    if whole and not options.no_write:
+    if whole and not options.no_write and about["profile"] != "release":
+        say(f"nothing is written: librdmaccl was built with the profile {about['profile']}")
+    elif whole and not options.no_write:
         JSON.write_text(record.text(results, about, overlap))
         write(results, about, overlap)
     ours_failed = any(note.startswith(OURS) for note in results.notes)

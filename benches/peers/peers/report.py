@@ -153,6 +153,7 @@ def sections(results, run, overlap):
     found = {
         "about": about(results, run),
         "summary": summary(results, overlap),
+        "picture": "![Ratio to the best peer, and bus bandwidth, over size](peers.svg)\n",
         "ratios": ratios(results),
         "types": narrow(results),
         "tails": tails(results),
