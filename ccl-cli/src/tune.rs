@@ -23,10 +23,16 @@ pub(crate) struct Arguments {
     /// Write no profile
     #[arg(long, conflicts_with = "output")]
     dry_run: bool,
+    /// Keep what was measured although the machine was busy
+    #[arg(long)]
+    force: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
 }
+
+/// Predictions that are still further off in the mean are not worth keeping: something else ran, or ranks lay on one core.
+const BUSY: f64 = 1.6;
 
 /// What came of it.
 #[derive(Serialize)]
@@ -62,7 +68,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let built_in = Machine::here().built_in();
     let samples = measure::all(&config)?;
     let measured = fit::fit(&samples, built_in);
+    let measured_off = off(&samples, measured);
     if let Some(path) = &path {
+        if measured_off > BUSY && !arguments.force {
+            return Err(Failure::from(format!(
+                "nothing is written: the measured constants still predict calls wrong by a factor of {measured_off:.1}; run it \
+                 again while the machine is idle, or keep them with --force"
+            )));
+        }
         write(path, &Profile::new(measured).text())?;
     }
     let pairs = built_in.each().into_iter().zip(measured.each());
@@ -72,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
             .collect(),
         samples: samples.len(),
         built_in_off: off(&samples, built_in),
-        measured_off: off(&samples, measured),
+        measured_off,
         profile: path,
     };
     if arguments.json {

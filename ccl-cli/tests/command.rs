@@ -241,7 +241,7 @@ fn prices_mark_the_choice_and_say_where_the_tile_comes_from() {
 fn what_is_tuned_is_what_prices_are_made_of() {
     let folder = std::env::temp_dir().join(format!("rdmaccl-command-{}", std::process::id()));
     let home = [("XDG_CONFIG_HOME", folder.to_str().unwrap())];
-    let (status, out, err) = run_with("tune --json", &home);
+    let (status, out, err) = run_with("tune --force --json", &home);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     let tuning = json(&out);
     let constants = tuning["constants"].as_array().unwrap();

@@ -69,6 +69,16 @@ unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
             strip::<N, O, W, 1>(job, at);
             at += W;
         }
+        if !N::PACKED {
+            while elements - at >= 8 {
+                strip::<N, O, 8, 1>(job, at);
+                at += 8;
+            }
+            while elements - at >= 2 {
+                strip::<N, O, 2, 1>(job, at);
+                at += 2;
+            }
+        }
         while at < elements {
             strip::<N, O, 1, 1>(job, at);
             at += 1;
