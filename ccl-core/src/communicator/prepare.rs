@@ -148,11 +148,9 @@ impl Communicator {
         candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
     }
 
-    /// Whether the buffers are so much larger than the caches that nothing of a result is still there when it is read.
+    /// Whether a call with buffers of its own for the result writes it past the caches.
     pub(super) fn streams(&self, layout: &Layout) -> bool {
-        let bytes = (layout.input_bytes() + layout.output_bytes()) as f64 * f64::from(self.model.local_ranks);
-        let t: f64 = std::env::var("RDMACCL_X").ok().and_then(|v| v.parse().ok()).unwrap_or(1e18);
-        bytes > t
+        self.model.streams(layout.input_bytes() + layout.output_bytes())
     }
 
     /// The operator's kernel; that of a collective which does not reduce only copies.

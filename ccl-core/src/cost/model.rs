@@ -67,6 +67,10 @@ impl Constants {
     }
 }
 
+/// How many times larger than the caches the buffers of all ranks must be for streaming stores. Measured with two ranks on
+/// two Zen 5 cores: at 64 MiB and above they took 5 to 8 % less, at 16 MiB as much, at 4 MiB a tenth more.
+const STREAMED_CACHES: f64 = 8.0;
+
 /// A machine, and how the ranks of a communicator lie on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
@@ -97,6 +101,12 @@ impl Model {
             local_ranks: ranks.max(1),
             slot_bytes: 64 << 10,
         }
+    }
+
+    /// Whether what ranks write into buffers of so many bytes each is gone from the caches before anybody reads it, by so far
+    /// that writing past them wins.
+    pub fn streams(&self, bytes: usize) -> bool {
+        bytes as f64 * f64::from(self.local_ranks) >= STREAMED_CACHES * self.constants.cache_bytes
     }
 
     /// Ranks that share one core, at least 1.

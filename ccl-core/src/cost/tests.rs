@@ -133,3 +133,10 @@ fn separate_slots_make_the_one_shot_dearer() {
     };
     assert!(cost(&separate) > 1.3 * cost(&shared));
 }
+
+#[test]
+fn only_calls_much_larger_than_the_caches_are_written_past_them() {
+    let model = Model::shared_memory(2, 2);
+    assert!(!model.streams(2 * (16 << 20)) && model.streams(2 * (64 << 20)));
+    assert!(!Model::shared_memory(2, 1).streams(2 * (16 << 20)), "fewer ranks share them");
+}

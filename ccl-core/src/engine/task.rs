@@ -118,3 +118,70 @@ impl Task {
         &self.layout
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm, OneShot, Recursive};
+    use crate::engine::Links;
+    use crate::plan::{Collective, Rank, Spec};
+    use crate::transport::{ReceiverId, SenderId};
+    use crate::{DataType, ReduceOp};
+
+    /// Links that nothing is sent on.
+    struct Ends;
+
+    impl Links for Ends {
+        fn senders(&mut self, _: &[Rank], _: u16) -> Result<Vec<SenderId>> {
+            Ok(vec![SenderId(0)])
+        }
+
+        fn receiver(&mut self, _: Rank, _: u16) -> Result<ReceiverId> {
+            Ok(ReceiverId(0))
+        }
+    }
+
+    fn schedule(algorithm: &dyn Algorithm, collective: Collective) -> Schedule {
+        let parts = algorithm.parts(collective, 4).unwrap();
+        let spec = Spec { collective, ranks: 4, root: 0, parts };
+        Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap()
+    }
+
+    fn task(schedule: &Schedule) -> Task {
+        let layout = Layout::new(&schedule.spec, 0, 100, DataType::F32, 64).unwrap();
+        schedule.task(layout, Reducer::new(DataType::F32, ReduceOp::Sum, 4).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn pieces_cover_a_span_and_end_with_it() {
+        let span = Span { at: 100, len: 10 };
+        assert_eq!([0, 4, 8, 12].map(|skip| span.piece(skip, 4)), [(100, 4), (104, 4), (108, 2), (110, 0)]);
+        assert_eq!(Span::default().piece(64, 64), (0, 0));
+    }
+
+    #[test]
+    fn only_what_no_move_reads_is_written_past_the_caches() {
+        let stores = |schedule: &Schedule| {
+            let task = task(schedule).streaming(schedule);
+            let outputs = task.operands.iter().filter(|bound| matches!(bound.operand, Operand::Output(_)));
+            outputs.map(|bound| bound.store).collect::<Vec<_>>()
+        };
+        let one_shot = schedule(&OneShot, Collective::AllReduce);
+        assert_eq!(stores(&one_shot), [Store::Streaming]);
+        // Each step sends what the step before has written.
+        let doubling = stores(&schedule(&Recursive, Collective::AllReduce));
+        assert!(doubling.len() > 1 && doubling.iter().all(|store| *store == Store::Cached), "{doubling:?}");
+    }
+
+    #[test]
+    fn a_task_of_another_plan_is_refused() {
+        let (one, other) =
+            (schedule(&OneShot, Collective::AllReduce), schedule(&OneShot, Collective::AllGather));
+        let foreign = task(&one);
+        let layout = foreign.layout().clone();
+        let reducer = Reducer::new(DataType::F32, ReduceOp::Sum, 4).unwrap();
+        assert!(other.task(layout, reducer).is_err());
+        let mut other = other;
+        assert!(other.start(&std::sync::Arc::new(foreign), 0, 0).is_err());
+    }
+}

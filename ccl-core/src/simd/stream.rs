@@ -97,7 +97,7 @@ fn write(from: Piece, sinks: &[PieceMut], at: usize) {
 #[cfg(target_arch = "x86_64")]
 fn stream(from: *const u8, into: *mut u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    const WORDS: usize = LINE / size_of::<__m128i>();
+    const WORD: usize = size_of::<__m128i>();
     if std::ptr::eq(from, into) {
         return;
     }
@@ -108,11 +108,12 @@ fn stream(from: *const u8, into: *mut u8, len: usize) {
         // SAFETY: the line lies inside both pieces, and in the sink on its boundary.
         unsafe {
             let (from, into) = (from.add(line), into.add(line));
-            let words: [__m128i; WORDS] =
-                std::array::from_fn(|word| _mm_loadu_si128(from.add(word * size_of::<__m128i>()).cast()));
-            for (word, bits) in words.into_iter().enumerate() {
-                _mm_stream_si128(into.add(word * size_of::<__m128i>()).cast(), bits);
-            }
+            let word = |index: usize| _mm_loadu_si128(from.add(index * WORD).cast());
+            let (a, b, c, d) = (word(0), word(1), word(2), word(3));
+            _mm_stream_si128(into.cast(), a);
+            _mm_stream_si128(into.add(WORD).cast(), b);
+            _mm_stream_si128(into.add(2 * WORD).cast(), c);
+            _mm_stream_si128(into.add(3 * WORD).cast(), d);
         }
     }
     let tail = head + body;
