@@ -11,6 +11,7 @@
 //! [`ErrorKind::Broken`] with the first cause.
 
 mod abort;
+mod cores;
 mod fingerprint;
 mod neighbours;
 mod operation;
@@ -35,6 +36,7 @@ use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
+use cores::Cores;
 pub use operation::Operation;
 use patience::{Patience, Wait};
 use plans::Plans;
@@ -104,8 +106,12 @@ impl Communicator {
     /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
     /// `memory`.
     pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
-        let introduction =
-            Introduction { transports: Vec::new(), settings: String::new(), assumptions: None };
+        let introduction = Introduction {
+            transports: Vec::new(),
+            settings: String::new(),
+            cores: Cores::here(),
+            assumptions: None,
+        };
         let routes = Routes::new(0, Vec::new(), vec![introduction]);
         // It has nothing to choose.
         let model = Model::shared_memory(1, 1);
@@ -121,8 +127,11 @@ impl Communicator {
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
         let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
-        let model = routes::assumptions(&introductions)?.model(ranks);
+        let assumptions = routes::assumptions(&introductions)?;
         let routes = Routes::new(rank, transports, introductions);
+        // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
+        let (_, cores) = routes.crowd(0);
+        let model = assumptions.model(cores, ranks);
         let health = Arc::clone(bootstrap.health());
         Communicator::over((rank, ranks), model, Some(bootstrap), health, routes, config, memory)
     }
@@ -136,8 +145,7 @@ impl Communicator {
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
-        let cores = routes::cores();
-        let local = routes.on_this_host();
+        let (local, cores) = routes.crowd(rank);
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
         tracing::info!(rank, ranks, local, cores, "communicator ready");

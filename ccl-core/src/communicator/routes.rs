@@ -1,5 +1,6 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
+use super::cores::Cores;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::cost::{Constants, Model};
@@ -17,16 +18,15 @@ use std::time::Duration;
 /// Link ends of all transports carry the transport's index in the upper bits of their number.
 const INDEX_BITS: u32 = 28;
 
-/// What the cost function takes for granted. Ranks that priced with different constants, or that may run on different
-/// numbers of cores, would choose differently, so those of rank 0 count for all.
+/// What the cost function takes for granted. Ranks that priced with different constants would choose differently, so those of
+/// rank 0 count for all.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Assumptions {
     constants: Constants,
-    cores: u32,
 }
 
 impl Assumptions {
-    /// This rank's own: its machine's profile, if there is one, and the cores that it may run on.
+    /// This rank's own: its machine's profile, if there is one.
     pub(super) fn own(config: &Config) -> Result<Assumptions> {
         let tuned = config.tuned()?;
         if let Some(warning) = &tuned.warning {
@@ -34,27 +34,24 @@ impl Assumptions {
         }
         let profile = tuned.profile.as_ref().map_or_else(|| "built in".into(), |path| path.to_string_lossy());
         tracing::debug!(%profile, constants = ?tuned.constants, "constants of the cost function");
-        Ok(Assumptions { constants: tuned.constants, cores: cores() })
+        Ok(Assumptions { constants: tuned.constants })
     }
 
-    /// The model for so many ranks.
-    pub(super) fn model(&self, ranks: u32) -> Model {
-        Model::tuned(self.constants, self.cores, ranks)
+    /// The model for so many ranks on so many cores.
+    pub(super) fn model(&self, cores: u32, ranks: u32) -> Model {
+        Model::tuned(self.constants, cores, ranks)
     }
-}
-
-/// Cores that this thread may run on.
-pub(super) fn cores() -> u32 {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
 }
 
 /// What every rank tells the others about itself at initialisation.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Introduction {
     /// Name and address of each transport that the rank has opened, best first.
     pub(super) transports: Vec<(String, Vec<u8>)>,
     /// Settings that all ranks must share.
     pub(super) settings: String,
+    /// What the rank may run on.
+    pub(super) cores: Cores,
     /// Rank 0's.
     pub(super) assumptions: Option<Assumptions>,
 }
@@ -76,7 +73,7 @@ impl Introduction {
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
-        Ok(Introduction { transports, settings, assumptions })
+        Ok(Introduction { transports, settings, cores: Cores::here(), assumptions })
     }
 
     /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
@@ -173,17 +170,27 @@ impl Routes {
         Err(ErrorKind::Unreachable { peer, reasons: reasons.join("; ") }.into())
     }
 
-    /// How many ranks of the communicator share this host, this one included: those that a transport of
-    /// one host reaches.
-    pub(super) fn on_this_host(&self) -> u32 {
-        let Some(local) = self.transports.iter().find(|t| t.capabilities().one_host) else { return 1 };
-        let reached = self.introductions.iter().enumerate().filter(|(peer, introduction)| {
-            *peer as Rank != self.rank
-                && introduction.transports.iter().any(|(name, address)| {
-                    name == local.name() && local.probe(*peer as Rank, address).is_ok()
-                })
-        });
-        1 + reached.count() as u32
+    /// What the ranks of one host have said, that of `rank` among them: those that a transport of one host reaches from
+    /// there, so whose addresses are the same.
+    fn on_the_host_of(&self, rank: Rank) -> impl Iterator<Item = &Introduction> {
+        let local = self.transports.iter().find(|t| t.capabilities().one_host).map(|t| t.name());
+        let address = move |of: &Introduction| {
+            let known = of.transports.iter().find(|(name, _)| Some(name.as_str()) == local);
+            known.map(|(_, address)| address.clone())
+        };
+        let here = address(&self.introductions[rank as usize]);
+        self.introductions.iter().zip(0..).filter_map(move |(introduction, other)| {
+            let is_there = other == rank || here.is_some() && address(introduction) == here;
+            is_there.then_some(introduction)
+        })
+    }
+
+    /// How many ranks of the communicator are on the host of `rank`, and on how many cores they all may run. Ranks that are
+    /// bound to a core each have one each, whatever a single one of them sees. All ranks get the same answer.
+    pub(super) fn crowd(&self, rank: Rank) -> (u32, u32) {
+        let ranks = self.on_the_host_of(rank).count() as u32;
+        let cores = self.on_the_host_of(rank).fold(Cores::default(), |all, one| all.with(&one.cores));
+        (ranks, cores.count())
     }
 
     /// Opens every link that the program uses.
@@ -368,5 +375,37 @@ impl Fabric for Routes {
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let (transport, id) = self.of(from.0);
         transport.release(ReceiverId(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::LocalHub;
+
+    #[test]
+    fn ranks_that_are_bound_to_a_core_each_do_not_crowd_it() {
+        let (here, there) = (LocalHub::new(4, 64, 2), LocalHub::new(4, 64, 2));
+        let introduction = |hub: &LocalHub, rank: Rank, cores: &[usize]| {
+            let transport = hub.transport(rank);
+            Introduction {
+                transports: vec![(transport.name().to_string(), transport.address())],
+                settings: String::new(),
+                cores: cores.iter().copied().collect(),
+                assumptions: None,
+            }
+        };
+        let introductions = vec![
+            introduction(&here, 0, &[0]),
+            introduction(&here, 1, &[1]),
+            introduction(&there, 2, &[0]),
+            introduction(&there, 3, &[0]),
+        ];
+        for rank in 0..2 {
+            let routes = Routes::new(rank, vec![Box::new(here.transport(rank))], introductions.clone());
+            assert_eq!([routes.crowd(0), routes.crowd(1)], [(2, 2); 2]);
+            assert_eq!([routes.crowd(2), routes.crowd(3)], [(2, 1); 2]);
+        }
+        assert_eq!(Routes::new(0, Vec::new(), introductions).crowd(0), (1, 1), "alone without a transport");
     }
 }

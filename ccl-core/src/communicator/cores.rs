@@ -1,0 +1,56 @@
+//! Processors that ranks may run on.
+
+use serde::{Deserialize, Serialize};
+
+const BITS: usize = u64::BITS as usize;
+
+/// Some processors of a host, by the kernel's numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cores(Vec<u64>);
+
+impl Cores {
+    /// Those that this thread may run on, as its affinity says.
+    pub(super) fn here() -> Cores {
+        let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Cores::default() };
+        let processors = 0..rustix::thread::CpuSet::MAX_CPU;
+        processors.filter(|processor| set.is_set(*processor)).collect()
+    }
+
+    /// Those of both.
+    pub(super) fn with(mut self, other: &Cores) -> Cores {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
+        self
+    }
+
+    /// How many they are; at least 1, since whoever asks runs somewhere.
+    pub(super) fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum::<u32>().max(1)
+    }
+}
+
+impl FromIterator<usize> for Cores {
+    fn from_iter<I: IntoIterator<Item = usize>>(processors: I) -> Cores {
+        let mut words = Vec::new();
+        for processor in processors {
+            words.resize(words.len().max(processor / BITS + 1), 0);
+            words[processor / BITS] |= 1 << (processor % BITS);
+        }
+        Cores(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_counted_once_whoever_may_run_on_them() {
+        let cores = |processors: &[usize]| processors.iter().copied().collect::<Cores>();
+        assert_eq!(cores(&[0]).with(&cores(&[1])), cores(&[0, 1]));
+        assert_eq!(cores(&[0, 64, 200]).with(&cores(&[64])).count(), 3);
+        assert_eq!(cores(&[3]).with(&cores(&[3])).count(), 1);
+        assert_eq!(Cores::default().count(), 1);
+        assert!(Cores::here().count() >= 1 && Cores::here() != Cores::default());
+    }
+}
