@@ -72,7 +72,8 @@ fn results_are_those_of_private_memory() {
             }
             sent(&comm).0
         });
-        assert!(lent.iter().all(|lent| *lent > 50), "{lent:?}");
+        // How many there are depends on the algorithms that the machine's constants choose.
+        assert!(lent.iter().all(|lent| *lent > 20), "{lent:?}");
     }
 }
 
