@@ -196,6 +196,8 @@ fn a_death_between_calls_is_known_without_a_call() {
             std::thread::sleep(Duration::from_millis(10));
         }
         if comm.rank() == 1 {
+            // The others are to be out of the call, even where they had no core until now.
+            std::thread::sleep(Duration::from_secs(1));
             die();
         }
         let health = comm.abort_handle();
