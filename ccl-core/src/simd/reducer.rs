@@ -25,6 +25,8 @@ pub struct Source {
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer {
     kernel: Kernel,
+    /// For two short sources and one sink.
+    pair: Pair,
     dtype: DataType,
     /// What scaled sources are multiplied by.
     factor: Option<Factor>,
@@ -45,6 +47,15 @@ pub(super) struct Job<'a> {
 /// The job's pieces are all of one length, a multiple of the element's size, and the CPU has the
 /// instructions of the kernel's level.
 type Kernel = unsafe fn(&Job<'_>);
+
+/// The same for two sources, in their order, and one sink, all of so many bytes, where nothing is scaled.
+///
+/// # Safety
+/// The addresses are good for that many bytes; of an element that is not whole nothing is touched. The sink is one of the sources or apart from them.
+type Pair = unsafe fn(*const u8, *const u8, *mut u8, usize);
+
+/// Up to so many bytes two sources are combined one element after the other: all else takes longer to begin.
+const SHORT: usize = 64;
 
 impl Reducer {
     /// The reducer for a collective of `ranks` members, with the fastest kernel of this CPU. Refuses an
@@ -73,6 +84,7 @@ impl Reducer {
         };
         Ok(Reducer {
             kernel: kernel(level, dtype, op),
+            pair: pair(dtype, op),
             dtype,
             factor,
             divisor: if mean && !dtype.is_float() { ranks } else { 1 },
@@ -114,6 +126,18 @@ impl Reducer {
         unsafe { self.combine(sources, sinks) }
     }
 
+    /// [`apply`](Reducer::apply) for two sources and one sink.
+    #[inline(always)]
+    pub(crate) fn apply_pair(&self, first: Source, second: Source, sink: PieceMut) {
+        let bytes = sink.len();
+        if bytes > SHORT || self.factor.is_some() || first.piece.len() != bytes || second.piece.len() != bytes
+        {
+            return self.apply(&[first, second], &[sink]);
+        }
+        // SAFETY: all are so long; the kernel leaves a fraction of an element alone.
+        unsafe { (self.pair)(first.piece.as_ptr(), second.piece.as_ptr(), sink.as_mut_ptr(), bytes) }
+    }
+
     /// The kernel's part, which writes into the caches.
     ///
     /// # Safety
@@ -131,9 +155,15 @@ impl Reducer {
     /// else is left as it is. Once per call.
     #[inline]
     pub fn finish(&self, output: PieceMut) {
-        if self.divisor != 1 {
+        if self.divides() {
             self.divide(output);
         }
+    }
+
+    /// Whether [`finish`](Reducer::finish) does anything.
+    #[inline]
+    pub(crate) fn divides(&self) -> bool {
+        self.divisor != 1
     }
 
     #[cold]
@@ -271,5 +301,19 @@ fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
         ReduceOp::Band => at_level!(level, by_size!(dtype, And)),
         ReduceOp::Bor => at_level!(level, by_size!(dtype, Or)),
         ReduceOp::Bxor => at_level!(level, by_size!(dtype, ExclusiveOr)),
+    }
+}
+
+fn pair(dtype: DataType, op: ReduceOp) -> Pair {
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => {
+            by_type!(dtype, Sum, super::scalar::pair, one_by_one)
+        }
+        ReduceOp::Prod => by_type!(dtype, Prod, super::scalar::pair, one_by_one),
+        ReduceOp::Min => by_order!(dtype, Min, 1, super::scalar::pair, one_by_one),
+        ReduceOp::Max => by_order!(dtype, Max, -1, super::scalar::pair, one_by_one),
+        ReduceOp::Band => by_size!(dtype, And, super::scalar::pair, one_by_one),
+        ReduceOp::Bor => by_size!(dtype, Or, super::scalar::pair, one_by_one),
+        ReduceOp::Bxor => by_size!(dtype, ExclusiveOr, super::scalar::pair, one_by_one),
     }
 }

@@ -34,3 +34,24 @@ pub(super) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Jo
         }
     }
 }
+
+/// Combines two short sources into one sink, one element after the other.
+///
+/// # Safety
+/// The addresses are good for `bytes` bytes; of an element that is not whole nothing is touched.
+pub(super) unsafe fn pair<N: Number, O: Op<N::Value>, const W: usize>(
+    first: *const u8,
+    second: *const u8,
+    sink: *mut u8,
+    bytes: usize,
+) {
+    let (first, second, sink) = (first.cast::<N>(), second.cast::<N>(), sink.cast::<N>());
+    for i in 0..bytes / size_of::<N>() {
+        // SAFETY: element `i` lies inside all of them; both sources are read before the sink is written, so that it may
+        // be one of them.
+        unsafe {
+            let (a, b) = (first.add(i).read_unaligned(), second.add(i).read_unaligned());
+            sink.add(i).write_unaligned(N::narrow(O::combine(a.widen(), b.widen())));
+        }
+    }
+}
