@@ -29,6 +29,7 @@
 
 mod awaits;
 mod layout;
+mod quick;
 mod references;
 mod run;
 mod schedule;

@@ -72,24 +72,31 @@ impl Schedule {
         task.layout.check(buffers)?;
         let machine = &mut self.machine;
         let mut moved = false;
-        for lane in 0..machine.lanes.len() {
+        for index in 0..machine.lanes.len() {
+            let mut lane = machine.lanes[index];
             for _ in 0..machine.quantum {
-                if machine.lanes[lane].tile == machine.lanes[lane].tiles {
+                if lane.tile == lane.tiles {
                     break;
                 }
-                match machine.try_move(lane, task, self.tag, fabric, buffers) {
+                match machine.make(&lane, task, self.tag, fabric, buffers) {
                     Ok(READY) => moved = true,
                     Ok(waits_for) => {
-                        machine.lanes[lane].blocked = waits_for;
+                        lane.blocked = waits_for;
                         break;
                     }
-                    Err(stop) => return Err(self.explain(lane, stop)),
+                    Err(stop) => {
+                        machine.lanes[index] = lane;
+                        return Err(self.explain(index, stop));
+                    }
                 }
-                machine.advance(lane, task.tile);
+                if lane.advance(task.tile) {
+                    machine.running -= 1;
+                }
             }
+            machine.lanes[index] = lane;
         }
         if machine.running == 0 && machine.settle(fabric)? {
-            if machine.reduces {
+            if machine.reduces && task.reducer.divides() {
                 let (at, len) = task.layout.result();
                 task.reducer.finish(buffers.output().slice(at, len));
             }
@@ -189,75 +196,56 @@ impl From<Error> for Stop {
     }
 }
 
-/// The operand of a move that only copies into links which is these links.
-const SEND: u32 = 1;
+impl Lane {
+    /// Goes on to the next move; whether there is none.
+    #[inline(always)]
+    fn advance(&mut self, tile: usize) -> bool {
+        self.blocked = READY;
+        self.at += 1;
+        if self.at < self.end {
+            return false;
+        }
+        self.at = self.first;
+        self.tile += 1;
+        self.skip += tile;
+        self.tile == self.tiles
+    }
+}
 
 impl Machine {
+    /// Makes the lane's next move and returns [`READY`], or returns the operand that it waits for.
     #[inline(always)]
-    fn advance(&mut self, lane: usize, tile: usize) {
-        let lane = &mut self.lanes[lane];
-        lane.blocked = READY;
-        lane.at += 1;
-        if lane.at == lane.end {
-            lane.at = lane.first;
-            lane.tile += 1;
-            lane.skip += tile;
-            if lane.tile == lane.tiles {
-                self.running -= 1;
-            }
-        }
-    }
-
-    /// Makes a move that only copies a short part of a buffer into links: most moves of short calls. Whether there was a
-    /// credit; `None` where the piece is long, or to be scaled.
-    #[inline(always)]
-    fn try_send<F: Fabric + ?Sized>(
-        &self,
+    fn make<F: Fabric + ?Sized>(
+        &mut self,
         lane: &Lane,
         task: &Task,
         tag: u64,
-        operands: &[Bound],
         fabric: &mut F,
         buffers: &Buffers<'_>,
-    ) -> Result<Option<bool>, Stop> {
-        let [from, to] = operands else { return Ok(None) };
-        let (at, len) = from.span.piece(lane.skip, task.tile);
-        if len >= self.lending.refer_from() || task.is_pairwise {
-            return Ok(None);
-        }
-        let piece = match from.operand {
-            Operand::Input(_) if self.reduces && task.reducer.scales() => return Ok(None),
-            Operand::Input(_) => buffers.input().slice(at, len),
-            _ => buffers.output().as_piece().slice(at, len),
-        };
-        match to.operand {
-            Operand::Send { to, .. } => Ok(Some(fabric.send(to, piece, tag)?)),
-            _ => Ok(None),
+    ) -> Result<u32, Stop> {
+        let quick = &task.quick[lane.at as usize];
+        match quick.try_move(&task.reducer, tag, fabric, buffers)? {
+            Some(outcome) => Ok(outcome),
+            None => self.try_move(lane, task, tag, fabric, buffers),
         }
     }
 
-    /// Makes the lane's next move and returns [`READY`], or returns the operand that it waits for.
+    /// Makes a move of any kind.
     ///
     /// What was found ready stays ready (`peek` and `reserve` are idempotent), so a move that waits for a
     /// piece asks for that one alone, and begins again when it is there.
     #[inline(always)]
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
-        lane: usize,
+        lane: &Lane,
         task: &Task,
         tag: u64,
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<u32, Stop> {
-        let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
         let first_sink = (code.into - code.from) as usize;
         let operands = &task.operands[code.from as usize..code.end as usize];
-        if code.is_send
-            && let Some(sent) = self.try_send(&lane, task, tag, operands, fabric, buffers)?
-        {
-            return Ok(if sent { READY } else { SEND });
-        }
         let mut awaited = None;
         if lane.blocked < first_sink as u32
             && let Operand::Receive { from, .. } = operands[lane.blocked as usize].operand
@@ -315,7 +303,7 @@ impl Machine {
         // Short pieces are told apart first: theirs is the time that counts.
         let referent = match len < self.lending.refer_from() {
             true => None,
-            false => self.referent(&code, &lane, task, buffers, sources),
+            false => self.referent(&code, lane, task, buffers, sources),
         };
         let mut written = 0;
         for (index, Bound { operand, span, store }) in into.iter().enumerate() {
@@ -340,7 +328,7 @@ impl Machine {
                     if let Some(piece) = referent {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
-                                self.lending.note(to, end, &lane);
+                                self.lending.note(to, end, lane);
                                 continue;
                             }
                             Refer::NoCredit => return Ok(index as u32),

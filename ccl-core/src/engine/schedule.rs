@@ -84,8 +84,6 @@ pub(super) struct Code {
     pub(super) from: u32,
     pub(super) into: u32,
     pub(super) end: u32,
-    /// Whether it only copies a part of a buffer into one end of links.
-    pub(super) is_send: bool,
     /// What may be sent by reference, if anything.
     pub(super) refers: Refers,
 }
@@ -136,11 +134,8 @@ impl Schedule {
                     return Err(Unbound::Plan("a move without source or sink".into()).in_lane(rank, index));
                 }
                 widest = (widest.0.max(into - from), widest.1.max(end - into));
-                let operands = &binder.operands[from..end];
-                let is_send =
-                    matches!(operands, [Operand::Input(_) | Operand::Output(_), Operand::Send { .. }]);
                 let refers = Refers::default();
-                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, is_send, refers });
+                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
             }
             lanes.push(Lane {
                 first,

@@ -1,6 +1,7 @@
 //! A call as it is each time it is made: where each operand's bytes lie, and how they are combined.
 
 use super::layout::Layout;
+use super::quick::Quick;
 use super::schedule::{Operand, Schedule};
 use crate::error::{Error, Result};
 use crate::simd::{Reducer, Store};
@@ -12,6 +13,8 @@ pub struct Task {
     pub(super) reducer: Reducer,
     /// The program's operands.
     pub(super) operands: Box<[Bound]>,
+    /// The program's moves, as they are made if the call is short.
+    pub(super) quick: Box<[Quick]>,
     /// How often each lane is run.
     pub(super) tiles: Box<[usize]>,
     /// Bytes of a tile.
@@ -80,7 +83,13 @@ impl Schedule {
                 own.iter().filter(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len).max();
             longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
         });
+        let is_quick = layout.tiles() == 1 && !layout.is_pairwise();
+        let quick = machine.moves.iter().map(|code| match is_quick {
+            true => Quick::of(machine, code, &operands[code.from as usize..code.end as usize], &reducer),
+            false => Quick::No,
+        });
         Ok(Task {
+            quick: quick.collect(),
             tiles: tiles.collect(),
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
@@ -97,7 +106,7 @@ impl Task {
     /// where what is written has been read just before.
     pub fn streaming(mut self, schedule: &Schedule) -> Task {
         let machine = &schedule.machine;
-        for code in &machine.moves {
+        for (code, quick) in machine.moves.iter().zip(&mut self.quick) {
             let sinks = code.into as usize..code.end as usize;
             for index in sinks {
                 let Operand::Output(place) = self.operands[index].operand else { continue };
@@ -107,6 +116,7 @@ impl Task {
                 });
                 if !is_read && !code.may_refer_to(index as u32 - code.from) {
                     self.operands[index].store = Store::Streaming;
+                    *quick = Quick::No;
                 }
             }
         }

@@ -1,0 +1,157 @@
+//! Moves of short calls. Each is one of a few kinds, and all that it needs is worked out before the first call.
+
+use super::schedule::{Code, Machine, Operand, READY};
+use super::task::{Bound, Span};
+use crate::error::Result;
+use crate::simd::{Buffers, Piece, Reducer, Source};
+use crate::transport::{Arrival, Fabric, ReceiverId, SenderId};
+
+/// A move of a call with one tile, none of whose pieces may travel by reference, between ranks that know the whole call.
+///
+/// It does what the same move does otherwise, and what it does not foresee it leaves to that.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Quick {
+    /// Not of these kinds.
+    No,
+    /// A part of a buffer goes into one end of links, and into the output if that is to `keep` it too.
+    Send { from: Part, keep: Option<Span>, to: SenderId, at: u32 },
+    /// What comes on a link becomes a part of the output, combined with one part of a buffer if there is an `own`.
+    Take { from: ReceiverId, own: Option<Own>, into: Span, at: u32 },
+    /// A part of a buffer becomes a part of the output.
+    Keep { from: Part, into: Span },
+}
+
+/// A part of one of the two buffers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    is_input: bool,
+    span: Span,
+}
+
+/// What is combined with a piece that comes in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    part: Part,
+    /// Whether it is the first of the two sources.
+    is_first: bool,
+}
+
+impl Part {
+    fn of(Bound { operand, span, .. }: &Bound) -> Option<Part> {
+        operand
+            .is_of_a_buffer()
+            .then_some(Part { is_input: matches!(operand, Operand::Input(_)), span: *span })
+    }
+
+    #[inline(always)]
+    fn piece(&self, buffers: &Buffers<'_>) -> Piece {
+        let buffer = if self.is_input { buffers.input() } else { buffers.output().as_piece() };
+        buffer.slice(self.span.at, self.span.len)
+    }
+}
+
+impl Quick {
+    /// What a move of a call with one tile is. `operands` are those of the move.
+    pub(super) fn of(machine: &Machine, code: &Code, operands: &[Bound], reducer: &Reducer) -> Quick {
+        let (from, into) = operands.split_at((code.into - code.from) as usize);
+        Quick::classify(from, into, machine.reduces && reducer.scales())
+            .filter(|quick| quick.bytes() < machine.lending.refer_from())
+            .unwrap_or(Quick::No)
+    }
+
+    fn classify(from: &[Bound], into: &[Bound], scales: bool) -> Option<Quick> {
+        let sends = |bound: &Bound| match bound.operand {
+            Operand::Send { to, .. } => Some(to),
+            _ => None,
+        };
+        let takes = |bound: &Bound| match bound.operand {
+            Operand::Receive { from, .. } => Some(from),
+            _ => None,
+        };
+        // A reduction's contribution that is not combined yet may have to be scaled.
+        let plain = |bound: &Bound| Part::of(bound).filter(|part| !(part.is_input && scales));
+        let output = |bound: &Bound| matches!(bound.operand, Operand::Output(_)).then_some(bound.span);
+        match (from, into) {
+            ([from], [to]) if sends(to).is_some() => {
+                Some(Quick::Send { from: plain(from)?, keep: None, to: sends(to)?, at: 1 })
+            }
+            ([from], [keep, to]) if output(keep).is_some() => {
+                let (keep, from) = (output(keep)?, plain(from)?);
+                (keep.len == from.span.len).then_some(())?;
+                Some(Quick::Send { from, keep: Some(keep), to: sends(to)?, at: 2 })
+            }
+            ([from], [into]) if takes(from).is_some() => {
+                Some(Quick::Take { from: takes(from)?, own: None, into: output(into)?, at: 0 })
+            }
+            ([from], [into]) => {
+                let (from, into) = (plain(from)?, output(into)?);
+                (from.span.len == into.len).then_some(Quick::Keep { from, into })
+            }
+            ([first, second], [into]) => {
+                let into = output(into)?;
+                let (from, part, at) = match (takes(first), takes(second)) {
+                    (None, Some(from)) => (from, Part::of(first)?, 1),
+                    (Some(from), None) => (from, Part::of(second)?, 0),
+                    _ => return None,
+                };
+                let own = Own { part, is_first: at == 1 };
+                (part.span.len == into.len).then_some(Quick::Take { from, own: Some(own), into, at })
+            }
+            _ => None,
+        }
+    }
+
+    /// The length of its pieces.
+    fn bytes(&self) -> usize {
+        match self {
+            Quick::No => 0,
+            Quick::Send { from, .. } => from.span.len,
+            Quick::Take { into, .. } | Quick::Keep { into, .. } => into.len,
+        }
+    }
+
+    /// Makes the move and returns [`READY`], or returns the operand that it waits for; `None`, and nothing is done, where it
+    /// must be made in the other way.
+    #[inline(always)]
+    pub(super) fn try_move<F: Fabric + ?Sized>(
+        &self,
+        reducer: &Reducer,
+        tag: u64,
+        fabric: &mut F,
+        buffers: &Buffers<'_>,
+    ) -> Result<Option<u32>> {
+        match self {
+            Quick::No => return Ok(None),
+            Quick::Send { from, keep, to, at } => {
+                let piece = from.piece(buffers);
+                if !fabric.send(*to, piece, tag)? {
+                    return Ok(Some(*at));
+                }
+                if let Some(keep) = keep {
+                    buffers.output().slice(keep.at, keep.len).copy_from(piece);
+                }
+            }
+            Quick::Take { from, own, into, at } => {
+                let Some(Arrival { piece, tag: theirs }) = fabric.peek(*from)? else { return Ok(Some(*at)) };
+                if theirs != tag || piece.len() != into.len {
+                    return Ok(None);
+                }
+                let sink = buffers.output().slice(into.at, into.len);
+                match own {
+                    None => sink.copy_from(piece),
+                    Some(Own { part, is_first }) => {
+                        let own = Source { piece: part.piece(buffers), scaled: part.is_input };
+                        let theirs = Source { piece, scaled: false };
+                        let (first, second) = if *is_first { (own, theirs) } else { (theirs, own) };
+                        reducer.apply_pair(first, second, sink);
+                    }
+                }
+                fabric.release(*from)?;
+            }
+            Quick::Keep { from, into } => {
+                buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
+            }
+        }
+        Ok(Some(READY))
+    }
+}
