@@ -184,7 +184,7 @@ impl RecvEnd {
     }
 
     /// The oldest message that is not released, if it has come.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&self, entry: &Entry) -> Result<Option<Message>, Corrupt> {
         let flag = entry.flag.load(Ordering::Acquire);
         let (sequence, low) = ((flag >> 32) as u32, flag as u32);

@@ -70,7 +70,7 @@ impl Incoming {
     }
 
     /// The oldest piece not released.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&mut self, borrowed: &[Borrowing]) -> Result<Look, Corrupt> {
         let Some(message) = self.end.peek(self.entry())? else {
             self.counters.stalls += 1;

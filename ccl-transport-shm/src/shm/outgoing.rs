@@ -23,6 +23,8 @@ pub(crate) struct Outgoing {
     end: SendEnd,
     /// The slot of each message in the ring, or [`NO_SLOT`] or [`LENT`].
     slots: Box<[u32]>,
+    /// How many of them are not [`NO_SLOT`].
+    elsewhere: u32,
     /// The ring position of the oldest message not known to be released.
     oldest: usize,
     /// Messages in lent memory that are not known to be released.
@@ -55,6 +57,7 @@ impl Outgoing {
             bell: NonNull::from(peer.bell()),
             end: SendEnd::new(credits),
             slots: vec![NO_SLOT; credits as usize].into(),
+            elsewhere: 0,
             oldest: 0,
             lent: 0,
             unsettled: false,
@@ -94,18 +97,30 @@ impl Outgoing {
     pub(crate) fn refresh(&mut self, pool: &mut Pool) -> Result<(), Corrupt> {
         // SAFETY: as in `credit`, written out because `end` is borrowed at the same time.
         let credit = unsafe { self.credit.as_ref() };
-        for _ in 0..self.end.refresh(credit)? {
-            match std::mem::replace(&mut self.slots[self.oldest], NO_SLOT) {
+        let mut released = self.end.refresh(credit)? as usize;
+        while released > 0 && self.elsewhere > 0 {
+            let slot = std::mem::replace(&mut self.slots[self.oldest], NO_SLOT);
+            match slot {
                 NO_SLOT => {}
                 LENT => self.lent -= 1,
                 slot => pool.put(slot),
             }
-            self.oldest += 1;
-            if self.oldest == self.slots.len() {
-                self.oldest = 0;
-            }
+            self.elsewhere -= u32::from(slot != NO_SLOT);
+            self.skip(1);
+            released -= 1;
         }
+        // The others were in their lines.
+        self.skip(released);
         Ok(())
+    }
+
+    /// So many messages, at most a lap, are known to be released.
+    #[inline]
+    fn skip(&mut self, messages: usize) {
+        self.oldest += messages;
+        if self.oldest >= self.slots.len() {
+            self.oldest -= self.slots.len();
+        }
     }
 
     /// Whether all lent memory that was sent here is released. Looks at the receiver's count only when it must.
@@ -148,15 +163,16 @@ impl Outgoing {
         unsafe { std::ptr::copy_nonoverlapping(first.as_mut_ptr(), into.as_mut_ptr(), first.len()) };
     }
 
-    /// Hands over the message. Wakes a receiver that sleeps.
-    #[inline]
+    /// Hands over the message. Wakes a receiver that sleeps. Inlined, so that a message in the line takes no decisions.
+    #[inline(always)]
     pub(crate) fn publish(&mut self, tag: u64, len: usize, body: Body) {
         self.reserved = false;
-        self.slots[self.end.at()] = match body {
-            Body::Line => NO_SLOT,
-            Body::Slot(slot) => slot,
-            Body::Lent { .. } => LENT,
-        };
+        match body {
+            // It says so already, since the entry was released or never used.
+            Body::Line => debug_assert!(self.slots[self.end.at()] == NO_SLOT),
+            Body::Slot(slot) => self.note(slot),
+            Body::Lent { .. } => self.note(LENT),
+        }
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
         self.end.publish(entry, tag, len as u32, body);
@@ -177,6 +193,13 @@ impl Outgoing {
         if bell.must_ring(PIECE) {
             crate::park::wake(bell);
         }
+    }
+
+    /// Keeps where the bytes of the message are, which are not in its line.
+    #[inline]
+    fn note(&mut self, slot: u32) {
+        self.slots[self.end.at()] = slot;
+        self.elsewhere += 1;
     }
 
     /// Asks for the next entry's line in a state in which it may be written. The receiver read it one lap ago and
