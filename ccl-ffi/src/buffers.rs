@@ -35,14 +35,13 @@ pub(crate) unsafe fn even<'a>(
     let reads = bytes(call.collective.input_blocks(size, rank, call.root))?;
     let writes = bytes(call.collective.output_blocks(size, rank, call.root))?;
     check_null(call.collective, rank, (send, reads), (recv, writes))?;
-    let own = rank as usize * bytes(1)?;
+    // Where the own block of a buffer lies that is written, or read, and so has a length.
+    let own = |buffer: usize| buffer.wrapping_add(rank as usize * call.count * call.dtype.size());
     let in_place = reads > 0
         && writes > 0
         && match call.collective {
-            Collective::AllGather | Collective::Gather => send as usize == (recv as usize).wrapping_add(own),
-            Collective::ReduceScatter | Collective::Scatter => {
-                recv as usize == (send as usize).wrapping_add(own)
-            }
+            Collective::AllGather | Collective::Gather => send as usize == own(recv as usize),
+            Collective::ReduceScatter | Collective::Scatter => recv as usize == own(send as usize),
             _ => std::ptr::eq(send, recv),
         };
     let (read_to, written_to) =
@@ -109,28 +108,38 @@ pub(crate) unsafe fn uneven<'a>(
     Ok(unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, in_place) })
 }
 
-#[inline]
+#[inline(always)]
 fn check_null(
     collective: Collective,
     rank: u32,
     (send, reads): (*const c_void, usize),
     (recv, writes): (*mut c_void, usize),
 ) -> Result<()> {
-    if (send.is_null() && reads > 0) || (recv.is_null() && writes > 0) {
-        let which = if recv.is_null() && writes > 0 { "recvbuff" } else { "sendbuff" };
-        let what = format!("{which} is NULL in {collective} on rank {rank}");
-        return Err(Error::invalid(what, "this rank needs it: give host memory"));
+    if recv.is_null() && writes > 0 {
+        return Err(is_null("recvbuff", collective, rank));
+    }
+    if send.is_null() && reads > 0 {
+        return Err(is_null("sendbuff", collective, rank));
     }
     Ok(())
 }
 
+#[cold]
+fn is_null(which: &str, collective: Collective, rank: u32) -> Error {
+    let what = format!("{which} is NULL in {collective} on rank {rank}");
+    Error::invalid(what, "this rank needs it: give host memory")
+}
+
 /// Where a buffer ends, if there is memory so far.
-#[inline]
+#[inline(always)]
 pub(crate) fn end(name: &str, start: usize, len: usize) -> Result<usize> {
-    start.checked_add(len).ok_or_else(|| {
-        let what = format!("{len} bytes of {name} at {start:#x}, past the end of memory");
-        Error::invalid(what, "check the address and the count")
-    })
+    start.checked_add(len).ok_or_else(|| past_the_end(name, start, len))
+}
+
+#[cold]
+fn past_the_end(name: &str, start: usize, len: usize) -> Error {
+    let what = format!("{len} bytes of {name} at {start:#x}, past the end of memory");
+    Error::invalid(what, "check the address and the count")
 }
 
 #[cold]
@@ -151,10 +160,13 @@ fn overlap(
 }
 
 /// The length of some blocks.
-#[inline]
+#[inline(always)]
 pub(crate) fn block_bytes(count: usize, dtype: DataType, blocks: u32) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|b| b.checked_mul(blocks as usize));
-    bytes.filter(|b| *b <= isize::MAX as usize).ok_or_else(|| {
-        Error::invalid(format!("{count} elements of type {dtype} in {blocks} blocks"), "less than 2^63 bytes")
-    })
+    bytes.filter(|b| *b <= isize::MAX as usize).ok_or_else(|| too_long(count, dtype, blocks))
+}
+
+#[cold]
+fn too_long(count: usize, dtype: DataType, blocks: u32) -> Error {
+    Error::invalid(format!("{count} elements of type {dtype} in {blocks} blocks"), "less than 2^63 bytes")
 }

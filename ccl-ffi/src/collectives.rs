@@ -27,11 +27,13 @@ struct Arguments {
     stream: cclStream_t,
 }
 
+/// Inlined, with all that it calls: so each function knows which collective it is, and decides nothing about that.
+///
 /// # Safety
 /// `send` and `recv` are NULL, or as long as the collective and the count say, until the call is over.
-#[inline]
+#[inline(always)]
 unsafe fn run(comm: cclComm_t, arguments: Arguments) -> cclResult_t {
-    guard_call(|| {
+    guard_call(move || {
         let Arguments { collective, send, recv, count, stream, .. } = arguments;
         let dtype = arguments.dtype.parse()?;
         let op = arguments.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?;

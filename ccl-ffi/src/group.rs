@@ -46,7 +46,13 @@ static OPEN: AtomicUsize = AtomicUsize::new(0);
 /// Whether this thread is in a group.
 #[inline]
 pub(crate) fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed) > 0 && DEPTH.get() > 0
+    OPEN.load(Ordering::Relaxed) > 0 && is_open_here()
+}
+
+/// Out of line, or the thread-local would be looked up before the other is asked.
+#[inline(never)]
+fn is_open_here() -> bool {
+    DEPTH.get() > 0
 }
 
 /// In a group, keeps an error of one of its calls for the end.

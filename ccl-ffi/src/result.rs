@@ -3,6 +3,7 @@
 use crate::comm::{self, cclComm_t};
 use crate::group;
 use ccl::{Error, ErrorKind};
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,36 +38,43 @@ thread_local! {
 }
 
 /// Runs the body of a C function: errors become codes, their texts are kept, panics stop here.
-#[inline]
+#[inline(always)]
 pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
     guard_code(|| body().map(|()| cclSuccess))
 }
 
 /// [`guard`] for a call that a group may hold: its error is also the group's.
-#[inline]
+#[inline(always)]
 pub(crate) fn guard_call(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
     guard(|| body().inspect_err(group::note))
 }
 
 /// [`guard`] for a function that has other codes than success to return.
-#[inline]
+#[inline(always)]
 pub(crate) fn guard_code(body: impl FnOnce() -> Result<cclResult_t, Error>) -> cclResult_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => {
-            keep(error.to_string());
-            code_of(&error)
-        }
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            keep(format!("panic in the library: {}", text.unwrap_or("no message")));
-            cclInternalError
-        }
+        Ok(Err(error)) => failed(&error),
+        Err(panic) => panicked(&*panic),
     }
 }
 
 #[cold]
+#[inline(never)]
+fn failed(error: &Error) -> cclResult_t {
+    keep(error.to_string());
+    code_of(error)
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(panic: &(dyn Any + Send)) -> cclResult_t {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    keep(format!("panic in the library: {}", text.unwrap_or("no message")));
+    cclInternalError
+}
+
 fn keep(text: String) {
     LAST.with_borrow_mut(|last| last.0 = text);
 }
