@@ -17,7 +17,6 @@ use std::ffi::{c_int, c_void};
 
 /// The arguments of a collective as they come from C.
 struct Arguments {
-    collective: Collective,
     send: *const c_void,
     recv: *mut c_void,
     count: usize,
@@ -27,14 +26,15 @@ struct Arguments {
     stream: cclStream_t,
 }
 
-/// Inlined, with all that it calls: so each function knows which collective it is, and decides nothing about that.
+/// Compiled for each collective, so that no call has to tell them apart: `WHICH` is its place among all.
 ///
 /// # Safety
 /// `send` and `recv` are NULL, or as long as the collective and the count say, until the call is over.
 #[inline(always)]
-unsafe fn run(comm: cclComm_t, arguments: Arguments) -> cclResult_t {
+unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclResult_t {
     guard_call(move || {
-        let Arguments { collective, send, recv, count, stream, .. } = arguments;
+        let collective = const { Collective::ALL[WHICH] };
+        let Arguments { send, recv, count, stream, .. } = arguments;
         let dtype = arguments.dtype.parse()?;
         let op = arguments.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?;
         let root = buffers::rank("root", arguments.root)?;
@@ -73,18 +73,10 @@ pub unsafe extern "C" fn cclAllReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::AllReduce,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: Some(op),
-        root: 0,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: Some(op), root: 0, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::AllReduce as usize }>(comm, arguments) }
 }
 
 /// Reduces `count` elements of every rank's `sendbuff` into the root's `recvbuff`.
@@ -102,18 +94,10 @@ pub unsafe extern "C" fn cclReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::Reduce,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: Some(op),
-        root,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: Some(op), root, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::Reduce as usize }>(comm, arguments) }
 }
 
 /// Copies `count` elements of the root's `sendbuff` to every rank's `recvbuff`.
@@ -130,18 +114,10 @@ pub unsafe extern "C" fn cclBroadcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::Broadcast,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: None,
-        root,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: None, root, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::Broadcast as usize }>(comm, arguments) }
 }
 
 /// Gathers `sendcount` elements of every rank, one after another by rank, in every rank's `recvbuff`.
@@ -158,7 +134,6 @@ pub unsafe extern "C" fn cclAllGather(
     stream: cclStream_t,
 ) -> cclResult_t {
     let arguments = Arguments {
-        collective: Collective::AllGather,
         send: sendbuff,
         recv: recvbuff,
         count: sendcount,
@@ -168,7 +143,7 @@ pub unsafe extern "C" fn cclAllGather(
         stream,
     };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::AllGather as usize }>(comm, arguments) }
 }
 
 /// Reduces `recvcount` elements per rank; rank i gets block i of the result.
@@ -186,7 +161,6 @@ pub unsafe extern "C" fn cclReduceScatter(
     stream: cclStream_t,
 ) -> cclResult_t {
     let arguments = Arguments {
-        collective: Collective::ReduceScatter,
         send: sendbuff,
         recv: recvbuff,
         count: recvcount,
@@ -196,7 +170,7 @@ pub unsafe extern "C" fn cclReduceScatter(
         stream,
     };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::ReduceScatter as usize }>(comm, arguments) }
 }
 
 /// Sends block j of `count` elements to rank j, whose block i comes from rank i.
@@ -212,18 +186,10 @@ pub unsafe extern "C" fn cclAlltoAll(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::AllToAll,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: None,
-        root: 0,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: None, root: 0, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::AllToAll as usize }>(comm, arguments) }
 }
 
 /// Gathers `count` elements of every rank in the root's `recvbuff`.
@@ -240,18 +206,10 @@ pub unsafe extern "C" fn cclGather(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::Gather,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: None,
-        root,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: None, root, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::Gather as usize }>(comm, arguments) }
 }
 
 /// Sends block i of `count` elements of the root's `sendbuff` to rank i.
@@ -268,18 +226,10 @@ pub unsafe extern "C" fn cclScatter(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let arguments = Arguments {
-        collective: Collective::Scatter,
-        send: sendbuff,
-        recv: recvbuff,
-        count,
-        dtype: datatype,
-        op: None,
-        root,
-        stream,
-    };
+    let arguments =
+        Arguments { send: sendbuff, recv: recvbuff, count, dtype: datatype, op: None, root, stream };
     // SAFETY: the function's contract.
-    unsafe { run(comm, arguments) }
+    unsafe { run::<{ Collective::Scatter as usize }>(comm, arguments) }
 }
 
 /// Returns when all ranks have called it (not in NCCL).

@@ -56,6 +56,7 @@ fn is_open_here() -> bool {
 }
 
 /// In a group, keeps an error of one of its calls for the end.
+#[cold]
 pub(crate) fn note(error: &Error) {
     if is_open() {
         GROUP.with_borrow_mut(|group| _ = group.error.get_or_insert_with(|| error.clone()));

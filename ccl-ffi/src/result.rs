@@ -46,7 +46,13 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
 /// [`guard`] for a call that a group may hold: its error is also the group's.
 #[inline(always)]
 pub(crate) fn guard_call(body: impl FnOnce() -> Result<(), Error>) -> cclResult_t {
-    guard(|| body().inspect_err(group::note))
+    guard(|| match body() {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            group::note(&error);
+            Err(error)
+        }
+    })
 }
 
 /// [`guard`] for a function that has other codes than success to return.

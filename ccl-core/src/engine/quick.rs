@@ -120,8 +120,11 @@ impl Quick {
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<Option<u32>> {
+        if matches!(self, Quick::No) {
+            return Ok(None);
+        }
         match self {
-            Quick::No => return Ok(None),
+            Quick::No => unreachable!("returned above"),
             Quick::Send { from, keep, to, at } => {
                 let piece = from.piece(buffers);
                 if !fabric.send(*to, piece, tag)? {

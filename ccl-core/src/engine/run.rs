@@ -73,27 +73,31 @@ impl Schedule {
         let machine = &mut self.machine;
         let mut moved = false;
         for index in 0..machine.lanes.len() {
-            let mut lane = machine.lanes[index];
             for _ in 0..machine.quantum {
+                // Not copied: what was just written in parts is slow to be read as a whole.
+                let lane = &machine.lanes[index];
                 if lane.tile == lane.tiles {
                     break;
                 }
-                match machine.make(&lane, task, self.tag, fabric, buffers) {
+                let quick = &task.quick[lane.at as usize];
+                let made = match quick.try_move(&task.reducer, self.tag, fabric, buffers) {
+                    Ok(Some(outcome)) => Ok(outcome),
+                    Ok(None) => machine.try_move(index, task, self.tag, fabric, buffers),
+                    Err(error) => Err(Stop::Fabric(error)),
+                };
+                let lane = &mut machine.lanes[index];
+                match made {
                     Ok(READY) => moved = true,
                     Ok(waits_for) => {
                         lane.blocked = waits_for;
                         break;
                     }
-                    Err(stop) => {
-                        machine.lanes[index] = lane;
-                        return Err(self.explain(index, stop));
-                    }
+                    Err(stop) => return Err(self.explain(index, stop)),
                 }
                 if lane.advance(task.tile) {
                     machine.running -= 1;
                 }
             }
-            machine.lanes[index] = lane;
         }
         if machine.running == 0 && machine.settle(fabric)? {
             if machine.reduces && task.reducer.divides() {
@@ -213,36 +217,20 @@ impl Lane {
 }
 
 impl Machine {
-    /// Makes the lane's next move and returns [`READY`], or returns the operand that it waits for.
-    #[inline(always)]
-    fn make<F: Fabric + ?Sized>(
-        &mut self,
-        lane: &Lane,
-        task: &Task,
-        tag: u64,
-        fabric: &mut F,
-        buffers: &Buffers<'_>,
-    ) -> Result<u32, Stop> {
-        let quick = &task.quick[lane.at as usize];
-        match quick.try_move(&task.reducer, tag, fabric, buffers)? {
-            Some(outcome) => Ok(outcome),
-            None => self.try_move(lane, task, tag, fabric, buffers),
-        }
-    }
-
-    /// Makes a move of any kind.
+    /// Makes the lane's next move, of whatever kind, and returns [`READY`], or returns the operand that it waits for.
     ///
     /// What was found ready stays ready (`peek` and `reserve` are idempotent), so a move that waits for a
     /// piece asks for that one alone, and begins again when it is there.
     #[inline(always)]
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
-        lane: &Lane,
+        lane: usize,
         task: &Task,
         tag: u64,
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<u32, Stop> {
+        let lane = self.lanes[lane];
         let code = self.moves[lane.at as usize];
         let first_sink = (code.into - code.from) as usize;
         let operands = &task.operands[code.from as usize..code.end as usize];
@@ -303,7 +291,7 @@ impl Machine {
         // Short pieces are told apart first: theirs is the time that counts.
         let referent = match len < self.lending.refer_from() {
             true => None,
-            false => self.referent(&code, lane, task, buffers, sources),
+            false => self.referent(&code, &lane, task, buffers, sources),
         };
         let mut written = 0;
         for (index, Bound { operand, span, store }) in into.iter().enumerate() {
@@ -328,7 +316,7 @@ impl Machine {
                     if let Some(piece) = referent {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
-                                self.lending.note(to, end, lane);
+                                self.lending.note(to, end, &lane);
                                 continue;
                             }
                             Refer::NoCredit => return Ok(index as u32),
