@@ -38,9 +38,11 @@ unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclR
         let dtype = arguments.dtype.parse()?;
         let op = arguments.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?;
         let root = buffers::rank("root", arguments.root)?;
-        let call = Call { collective, count, dtype, op, root };
+        // Made where it is used: a constant that was written before the turn was taken is read again after it.
+        let call = || Call { collective, count, dtype, op, root };
         if stream.is_null() && !group::is_open() {
             return comm::with(comm, |communicator| {
+                let call = call();
                 // SAFETY: the caller's promise.
                 let buffers =
                     unsafe { buffers::even(communicator.rank(), communicator.size(), &call, send, recv)? };
@@ -48,6 +50,7 @@ unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclR
             });
         }
         launch::issue(comm, stream, |face| {
+            let call = call();
             buffers::check_root(root, face.size)?;
             if collective.reduces() {
                 op.check(dtype)?;
