@@ -158,3 +158,63 @@ impl Quick {
         Ok(Some(READY))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm, OneShot, Ring};
+    use crate::engine::{Layout, Links, Schedule};
+    use crate::plan::{Collective, Rank, Spec};
+    use crate::{DataType, ReduceOp};
+
+    /// Links that nothing is sent on.
+    struct Ends;
+
+    impl Links for Ends {
+        fn senders(&mut self, _: &[Rank], _: u16) -> Result<Vec<SenderId>> {
+            Ok(vec![SenderId(0)])
+        }
+
+        fn receiver(&mut self, _: Rank, _: u16) -> Result<ReceiverId> {
+            Ok(ReceiverId(0))
+        }
+    }
+
+    /// What the moves of rank 0 of two are, in letters.
+    fn moves(algorithm: &dyn Algorithm, collective: Collective, op: ReduceOp, tile_bytes: usize) -> String {
+        let parts = algorithm.parts(collective, 2).unwrap();
+        let spec = Spec { collective, ranks: 2, root: 0, parts };
+        let schedule = Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap();
+        let layout = Layout::new(&spec, 0, 16, DataType::F32, tile_bytes).unwrap();
+        let task = schedule.task(layout, Reducer::new(DataType::F32, op, 2).unwrap()).unwrap();
+        let letter = |quick: &Quick| match quick {
+            Quick::No => '-',
+            Quick::Send { keep: None, .. } => 's',
+            Quick::Send { keep: Some(_), .. } => 'S',
+            Quick::Take { own: None, .. } => 't',
+            Quick::Take { own: Some(_), .. } => 'T',
+            Quick::Keep { .. } => 'k',
+        };
+        task.quick.iter().map(letter).collect()
+    }
+
+    #[test]
+    fn short_calls_of_two_ranks_are_made_of_quick_moves() {
+        let kinds = |collective| moves(&OneShot, collective, ReduceOp::Sum, 64);
+        assert_eq!(kinds(Collective::AllReduce), "sT");
+        assert_eq!(kinds(Collective::Broadcast), "S");
+        assert_eq!(kinds(Collective::AllGather), "St");
+        assert_eq!(kinds(Collective::ReduceScatter), "sT");
+        assert_eq!(kinds(Collective::AllToAll), "skt");
+        assert_eq!(kinds(Collective::Gather), "kt");
+    }
+
+    #[test]
+    fn what_is_scaled_passed_on_or_cut_into_tiles_is_not() {
+        let scaled = moves(&OneShot, Collective::AllReduce, ReduceOp::Avg, 64);
+        assert_eq!(scaled, "-T", "a contribution is scaled before it is sent");
+        assert_eq!(moves(&OneShot, Collective::AllReduce, ReduceOp::Sum, 32), "--");
+        let ring = moves(&Ring, Collective::AllReduce, ReduceOp::Sum, 64);
+        assert!(ring.contains('-'), "{ring}");
+    }
+}

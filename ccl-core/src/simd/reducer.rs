@@ -25,8 +25,9 @@ pub struct Source {
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer {
     kernel: Kernel,
-    /// For two short sources and one sink.
+    /// For two sources and one sink of at most `short` bytes.
     pair: Pair,
+    short: usize,
     dtype: DataType,
     /// What scaled sources are multiplied by.
     factor: Option<Factor>,
@@ -54,8 +55,10 @@ type Kernel = unsafe fn(&Job<'_>);
 /// The addresses are good for that many bytes; of an element that is not whole nothing is touched. The sink is one of the sources or apart from them.
 type Pair = unsafe fn(*const u8, *const u8, *mut u8, usize);
 
-/// Up to so many bytes two sources are combined one element after the other: all else takes longer to begin.
+/// Up to so many bytes two sources are combined one element after the other: all else takes longer to begin. Narrow floats
+/// have a limit of their own, since each is widened by itself then.
 const SHORT: usize = 64;
+const SHORT_OF_NARROW: usize = 8;
 
 impl Reducer {
     /// The reducer for a collective of `ranks` members, with the fastest kernel of this CPU. Refuses an
@@ -85,6 +88,7 @@ impl Reducer {
         Ok(Reducer {
             kernel: kernel(level, dtype, op),
             pair: pair(dtype, op),
+            short: if dtype.is_float() && dtype.size() <= 2 { SHORT_OF_NARROW } else { SHORT },
             dtype,
             factor,
             divisor: if mean && !dtype.is_float() { ranks } else { 1 },
@@ -130,7 +134,10 @@ impl Reducer {
     #[inline(always)]
     pub(crate) fn apply_pair(&self, first: Source, second: Source, sink: PieceMut) {
         let bytes = sink.len();
-        if bytes > SHORT || self.factor.is_some() || first.piece.len() != bytes || second.piece.len() != bytes
+        if bytes > self.short
+            || self.factor.is_some()
+            || first.piece.len() != bytes
+            || second.piece.len() != bytes
         {
             return self.apply(&[first, second], &[sink]);
         }

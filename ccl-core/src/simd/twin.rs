@@ -73,7 +73,15 @@ impl Case {
     }
 
     /// What the sinks hold afterwards, with what lies around them.
-    fn run(mut self, reducer: &Reducer) -> Vec<Vec<u8>> {
+    fn run(self, reducer: &Reducer) -> Vec<Vec<u8>> {
+        self.run_with(reducer, Reducer::apply)
+    }
+
+    fn run_with(
+        mut self,
+        reducer: &Reducer,
+        apply: impl Fn(&Reducer, &[Source], &[PieceMut]),
+    ) -> Vec<Vec<u8>> {
         // SAFETY: vectors of this case, each as long as its piece with what lies around it, and apart.
         unsafe {
             let at = |v: &mut Vec<u8>| PieceMut::new(v.as_mut_ptr().add(self.skew), self.bytes);
@@ -84,7 +92,7 @@ impl Case {
             }
             let from = from.iter().map(PieceMut::as_piece).zip(&self.scaled);
             let from: Vec<_> = from.map(|(piece, scaled)| Source { piece, scaled: *scaled }).collect();
-            reducer.apply(&from, &into);
+            apply(reducer, &from, &into);
             into.iter().for_each(|sink| reducer.finish(*sink));
         }
         if let Some(same) = self.in_place {
@@ -229,6 +237,30 @@ fn every_level_gives_the_bits_of_the_scalar_twin() {
                             );
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pair_gives_the_bits_of_any_two_sources() {
+    let mut random = Random::new(11);
+    let pair = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
+        reducer.apply_pair(from[0], from[1], into[0]);
+    };
+    for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
+        for dtype in DataType::ALL {
+            for Operator { op, .. } in operators(dtype, &mut random) {
+                let reducer = Reducer::at(level, dtype, op, RANKS.into()).expect("valid");
+                for bytes in [0, 8, 16, 24, 56, 64, 72] {
+                    let case = Case::draw(dtype, &mut random, 2, 1, bytes / dtype.size());
+                    let (ours, right) = (case.clone().run_with(&reducer, pair), case.run(&reducer));
+                    assert_eq!(
+                        canonical(dtype, &ours[0]),
+                        canonical(dtype, &right[0]),
+                        "{level} {dtype} {op}: {bytes} bytes"
+                    );
                 }
             }
         }
