@@ -120,40 +120,35 @@ impl Quick {
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<Option<u32>> {
-        if matches!(self, Quick::No) {
+        // One after the other: two comparisons cost less than a jump through a table.
+        if let Quick::Send { from, keep, to, at } = self {
+            let piece = from.piece(buffers);
+            if !fabric.send(*to, piece, tag)? {
+                return Ok(Some(*at));
+            }
+            if let Some(keep) = keep {
+                buffers.output().slice(keep.at, keep.len).copy_from(piece);
+            }
+        } else if let Quick::Take { from, own, into, at } = self {
+            let Some(Arrival { piece, tag: theirs }) = fabric.peek(*from)? else { return Ok(Some(*at)) };
+            if theirs != tag || piece.len() != into.len {
+                return Ok(None);
+            }
+            let sink = buffers.output().slice(into.at, into.len);
+            match own {
+                None => sink.copy_from(piece),
+                Some(Own { part, is_first }) => {
+                    let own = Source { piece: part.piece(buffers), scaled: part.is_input };
+                    let theirs = Source { piece, scaled: false };
+                    let (first, second) = if *is_first { (own, theirs) } else { (theirs, own) };
+                    reducer.apply_pair(first, second, sink);
+                }
+            }
+            fabric.release(*from)?;
+        } else if let Quick::Keep { from, into } = self {
+            buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
+        } else {
             return Ok(None);
-        }
-        match self {
-            Quick::No => unreachable!("returned above"),
-            Quick::Send { from, keep, to, at } => {
-                let piece = from.piece(buffers);
-                if !fabric.send(*to, piece, tag)? {
-                    return Ok(Some(*at));
-                }
-                if let Some(keep) = keep {
-                    buffers.output().slice(keep.at, keep.len).copy_from(piece);
-                }
-            }
-            Quick::Take { from, own, into, at } => {
-                let Some(Arrival { piece, tag: theirs }) = fabric.peek(*from)? else { return Ok(Some(*at)) };
-                if theirs != tag || piece.len() != into.len {
-                    return Ok(None);
-                }
-                let sink = buffers.output().slice(into.at, into.len);
-                match own {
-                    None => sink.copy_from(piece),
-                    Some(Own { part, is_first }) => {
-                        let own = Source { piece: part.piece(buffers), scaled: part.is_input };
-                        let theirs = Source { piece, scaled: false };
-                        let (first, second) = if *is_first { (own, theirs) } else { (theirs, own) };
-                        reducer.apply_pair(first, second, sink);
-                    }
-                }
-                fabric.release(*from)?;
-            }
-            Quick::Keep { from, into } => {
-                buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
-            }
         }
         Ok(Some(READY))
     }
