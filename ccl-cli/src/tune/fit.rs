@@ -22,13 +22,14 @@ impl Sample {
 
 /// The constants that are fitted. How much of the largest cache a job has is not seen from how long single calls take, and
 /// stays as the machine says.
-const FITTED: [&str; 7] = [
+const FITTED: [&str; 8] = [
     "alpha_ns",
     "step_ns",
     "message_ns",
     "beta_ns_per_byte",
     "far_beta_ns_per_byte",
     "gamma_ns_per_byte",
+    "read_per_write",
     "switch_ns",
 ];
 

@@ -17,6 +17,8 @@ struct Work {
     unshared_writes: f64,
     /// Pieces read from links.
     reads: f64,
+    /// Pieces read from the rank's own buffers.
+    own_reads: f64,
     /// Times that the rank, having sent, waits for a message.
     waits: f64,
 }
@@ -34,6 +36,7 @@ impl Work {
             work.moves += 1.0;
             work.writes += m.into.len() as f64;
             work.reads += reads;
+            work.own_reads += m.from.len() as f64 - reads;
             work.messages += reads;
             for sink in &m.into {
                 if let Sink::Links(links) = sink {
@@ -49,11 +52,12 @@ impl Work {
     /// Time for pieces of this many bytes.
     fn time(&self, model: &Model, beta: f64, piece: f64) -> f64 {
         let writes = self.writes + if model.shared_slots { 0.0 } else { self.unshared_writes };
-        let Constants { step_ns, message_ns, alpha_ns, gamma_ns_per_byte: gamma, .. } = model.constants;
+        let Constants { step_ns, message_ns, alpha_ns, gamma_ns_per_byte: gamma, read_per_write, .. } =
+            model.constants;
         self.moves * step_ns
             + self.messages * message_ns
             + self.waits * alpha_ns
-            + piece * (writes * beta + self.reads * gamma)
+            + piece * ((writes + self.own_reads * read_per_write) * beta + self.reads * gamma)
     }
 }
 

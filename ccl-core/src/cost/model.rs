@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident = $built_in:expr;)*) => {
         /// What differs from machine to machine, as a tuned profile has it. `Constants::default()` is built in: it was
-        /// measured on two cores of Zen 5. Times in nanoseconds.
+        /// measured on two cores of Zen 5. Times in nanoseconds, where they are times.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Constants { $($(#[$doc])* pub $name: f64),* }
@@ -46,6 +46,8 @@ constants! {
     far_beta_ns_per_byte = 1.0 / 27.0;
     /// A byte read from a link, on top of writing it somewhere: it comes from another core's cache.
     gamma_ns_per_byte = 1.0 / 60.0;
+    /// A byte read from one of the rank's own buffers, by one written.
+    read_per_write = 0.21;
     /// Giving the core to another rank.
     switch_ns = 1400.0;
     /// Bytes of cache that the ranks of this machine share.

@@ -35,6 +35,11 @@ pub struct Reducer {
     divisor: u32,
 }
 
+/// From this length the kernel writes one sink, and the others are copied from there. A copy writes whole lines; a
+/// kernel first asks for what was in them, and where the other core still holds them it waits for that: up to twice as
+/// long, and never less than the second pass over what lies in the cache.
+const COPIED_FROM: usize = 8 << 10;
+
 /// One call of a kernel. All pieces are `bytes` long.
 pub(super) struct Job<'a> {
     pub(super) sources: &'a [Source],
@@ -125,6 +130,14 @@ impl Reducer {
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
         if bytes >= stream::STRIDE && stream::streams(sources.len(), sinks) {
             return stream::reduce(self, sources, sinks);
+        }
+        if bytes >= COPIED_FROM
+            && let [first, others @ ..] = sinks
+            && !others.is_empty()
+        {
+            // SAFETY: checked above.
+            unsafe { self.combine(sources, std::slice::from_ref(first)) };
+            return copy(first.as_piece(), others);
         }
         // SAFETY: checked above.
         unsafe { self.combine(sources, sinks) }
