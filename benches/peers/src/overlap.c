@@ -7,7 +7,7 @@
  *     busy     both ranks compute, on all cores; no core is free */
 #define _GNU_SOURCE
 #include "core.h"
-#include <ccl.h>
+#include "join.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +18,6 @@
 enum { COUNT = 16 << 20, ROUNDS = 15, STEP = 2000 };
 enum arrangement { SPARE, SHARED, BUSY, ARRANGEMENTS };
 static const char *const names[ARRANGEMENTS] = {"spare", "shared", "busy"};
-
-static cclComm_t comm;
-
-static void check(cclResult_t result) {
-    if (result == cclSuccess) return;
-    fprintf(stderr, "%s: %s\n", cclGetErrorString(result), cclGetLastError(comm));
-    exit(1);
-}
 
 static double now(void) {
     struct timespec t;
@@ -99,22 +91,9 @@ static void arrange(enum arrangement arrangement, int rank, const float *send, f
                median(loaded));
 }
 
-struct meeting {
-    volatile int ready;
-    cclUniqueId id;
-};
-
 static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {
-    struct meeting *meeting = shared;
     (void)argc, (void)argv;
-    if (rank == 0) {
-        check(cclGetUniqueId(&meeting->id));
-        __sync_synchronize();
-        meeting->ready = 1;
-    }
-    while (!meeting->ready) usleep(200);
-    __sync_synchronize();
-    check(cclCommInitRank(&comm, ranks, meeting->id, rank));
+    join(shared, rank, ranks);
     float *send = malloc(COUNT * sizeof(float)), *receive = malloc(COUNT * sizeof(float));
     if (!send || !receive) exit(1);
     memset(send, 0, COUNT * sizeof(float));

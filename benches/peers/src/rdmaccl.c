@@ -1,17 +1,9 @@
 /* Ours, through the C ABI; -a takes cclMemAlloc's memory. */
 #include "core.h"
-#include <ccl.h>
+#include "join.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static cclComm_t comm;
-
-static void check(cclResult_t result) {
-    if (result == cclSuccess) return;
-    fprintf(stderr, "%s: %s\n", cclGetErrorString(result), cclGetLastError(comm));
-    exit(1);
-}
 
 static const cclDataType_t types[TYPES] = {cclFloat32, cclFloat16, cclBfloat16};
 
@@ -47,23 +39,10 @@ static void *allocate(size_t bytes) {
     return memory;
 }
 
-struct meeting {
-    volatile int ready;
-    cclUniqueId id;
-};
-
 static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {
-    struct meeting *meeting = shared;
     char version[32];
     int number;
-    if (rank == 0) {
-        check(cclGetUniqueId(&meeting->id));
-        __sync_synchronize();
-        meeting->ready = 1;
-    }
-    while (!meeting->ready) usleep(200);
-    __sync_synchronize();
-    check(cclCommInitRank(&comm, ranks, meeting->id, rank));
+    join(shared, rank, ranks);
     check(cclGetVersion(&number));
     snprintf(version, sizeof version, "rdmaccl (CCL %d)", number);
     struct library library = {.version = version, .rank = rank, .ranks = ranks, .make = make, .barrier = barrier,

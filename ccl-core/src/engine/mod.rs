@@ -28,6 +28,8 @@
 //! user's again.
 
 mod awaits;
+#[cfg(test)]
+mod idle;
 mod layout;
 mod quick;
 mod references;

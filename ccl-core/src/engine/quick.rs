@@ -158,22 +158,10 @@ impl Quick {
 mod tests {
     use super::*;
     use crate::algorithms::{Algorithm, OneShot, Ring};
-    use crate::engine::{Layout, Links, Schedule};
-    use crate::plan::{Collective, Rank, Spec};
+    use crate::engine::idle::Ends;
+    use crate::engine::{Layout, Schedule};
+    use crate::plan::{Collective, Spec};
     use crate::{DataType, ReduceOp};
-
-    /// Links that nothing is sent on.
-    struct Ends;
-
-    impl Links for Ends {
-        fn senders(&mut self, _: &[Rank], _: u16) -> Result<Vec<SenderId>> {
-            Ok(vec![SenderId(0)])
-        }
-
-        fn receiver(&mut self, _: Rank, _: u16) -> Result<ReceiverId> {
-            Ok(ReceiverId(0))
-        }
-    }
 
     /// What the moves of rank 0 of two are, in letters.
     fn moves(algorithm: &dyn Algorithm, collective: Collective, op: ReduceOp, tile_bytes: usize) -> String {

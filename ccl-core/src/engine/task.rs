@@ -133,23 +133,9 @@ impl Task {
 mod tests {
     use super::*;
     use crate::algorithms::{Algorithm, OneShot, Recursive};
-    use crate::engine::Links;
-    use crate::plan::{Collective, Rank, Spec};
-    use crate::transport::{ReceiverId, SenderId};
+    use crate::engine::idle::Ends;
+    use crate::plan::{Collective, Spec};
     use crate::{DataType, ReduceOp};
-
-    /// Links that nothing is sent on.
-    struct Ends;
-
-    impl Links for Ends {
-        fn senders(&mut self, _: &[Rank], _: u16) -> Result<Vec<SenderId>> {
-            Ok(vec![SenderId(0)])
-        }
-
-        fn receiver(&mut self, _: Rank, _: u16) -> Result<ReceiverId> {
-            Ok(ReceiverId(0))
-        }
-    }
 
     fn schedule(algorithm: &dyn Algorithm, collective: Collective) -> Schedule {
         let parts = algorithm.parts(collective, 4).unwrap();
