@@ -46,7 +46,7 @@ pub struct Config {
     pub tile_bytes: Option<usize>,
     /// `RDMACCL_SLOT_BYTES`: bytes of a link's slot.
     pub slot_bytes: usize,
-    /// `RDMACCL_CREDITS`: slots of a link.
+    /// `RDMACCL_CREDITS`: pieces of a link on their way at a time.
     pub credits: u32,
     /// `RDMACCL_SIMD`: which reduction kernels.
     pub simd: SimdChoice,
@@ -195,7 +195,7 @@ variables! {
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
     "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: slot, usize::to_string;
-    "RDMACCL_CREDITS" = "32", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
+    "RDMACCL_CREDITS" = "32", "Pieces of a link on their way at a time, at most 8 of them in slots.", "a number from 1 to 1024",
         credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
     "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
         simd: |v| v.parse().ok(), SimdChoice::to_string;

@@ -258,11 +258,11 @@ impl Routes {
         self.transports.iter().map(|t| t.memory()).sum()
     }
 
-    /// The longest piece that every transport takes, and the credits that every link has; `None` without
+    /// The longest piece that every transport takes, and the credits that every link has for pieces of any length; `None` without
     /// transports.
     pub(super) fn limits(&self) -> Option<(usize, u32)> {
         let all = || self.transports.iter().map(|t| t.capabilities());
-        Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits).min()?))
+        Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
     /// Whether some transport shows the memory of `piece` to its peers, which are told at once.
