@@ -112,7 +112,11 @@ mod tests {
     use super::*;
 
     fn place(machine: u64, addresses: &[&str]) -> Place {
-        Place { machine, host: "left".into(), addresses: addresses.iter().map(|a| a.parse().unwrap()).collect() }
+        Place {
+            machine,
+            host: "left".into(),
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+        }
     }
 
     #[test]

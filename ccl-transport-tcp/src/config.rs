@@ -21,7 +21,13 @@ pub struct TcpConfig {
 
 impl Default for TcpConfig {
     fn default() -> TcpConfig {
-        TcpConfig { slot_bytes: 64 << 10, credits: 32, sockets: 2, addresses: Vec::new(), host: String::new() }
+        TcpConfig {
+            slot_bytes: 64 << 10,
+            credits: 32,
+            sockets: 2,
+            addresses: Vec::new(),
+            host: String::new(),
+        }
     }
 }
 

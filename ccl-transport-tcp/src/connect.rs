@@ -105,7 +105,10 @@ impl TcpTransport {
     /// Keeps the sockets to a peer.
     fn meet(&mut self, peer: Rank, streams: Vec<TcpStream>, host: &str) -> Result<()> {
         if streams.len() != usize::from(self.limits.sockets) {
-            return Err(broken(peer, format!("{} sockets in place of {}", streams.len(), self.limits.sockets)));
+            return Err(broken(
+                peer,
+                format!("{} sockets in place of {}", streams.len(), self.limits.sockets),
+            ));
         }
         let first = self.sockets.len() as u32;
         for stream in streams {
@@ -122,14 +125,16 @@ impl TcpTransport {
         let (first, limits) = (self.peers[&peer], self.limits);
         let socket_of = |channel: u16| first + u32::from(channel % limits.sockets);
         for &channel in &row.from {
-            let (key, link) = (LinkKey { from: peer, to: self.rank, channel }, self.ends.incoming.len() as u32);
+            let (key, link) =
+                (LinkKey { from: peer, to: self.rank, channel }, self.ends.incoming.len() as u32);
             let socket = socket_of(channel);
             self.ends.incoming.push(Incoming::new(key, socket, limits.window(), limits.batch()));
             self.sockets[socket as usize].incoming.insert(channel, link);
             self.incoming_at.insert((peer, channel), link);
         }
         for &channel in &row.to {
-            let (key, link) = (LinkKey { from: self.rank, to: peer, channel }, self.ends.outgoing.len() as u32);
+            let (key, link) =
+                (LinkKey { from: self.rank, to: peer, channel }, self.ends.outgoing.len() as u32);
             let socket = socket_of(channel);
             self.ends.outgoing.push(Outgoing::new(key, socket, limits.window()));
             self.sockets[socket as usize].outgoing.insert(channel, link);

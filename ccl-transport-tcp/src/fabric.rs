@@ -4,9 +4,9 @@ use crate::error::{no_such_end, not_held, reserved_twice, too_long};
 use crate::frame::{Header, Kind};
 use crate::socket::Body;
 use crate::transport::TcpTransport;
+use ccl_core::Result;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
-use ccl_core::Result;
 
 /// The sending end for one or more links.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ impl Fabric for TcpTransport {
         }
         if link.owes() {
             let (socket, channel) = (link.socket, link.key.channel);
-            let credit = Header { kind: Kind::Credit, channel, len: 0, number: 0, released: link.tell(), tag: 0 };
+            let credit =
+                Header { kind: Kind::Credit, channel, len: 0, number: 0, released: link.tell(), tag: 0 };
             let socket = &mut self.sockets[socket as usize];
             socket.calls.credit_frames += 1;
             // A sender that is gone needs no credits; whoever waits for it gets the error.

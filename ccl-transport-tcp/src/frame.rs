@@ -69,8 +69,7 @@ mod tests {
 
     #[test]
     fn a_header_survives_the_way_and_each_bit_of_it_counts() {
-        let piece =
-            Header { kind: Kind::Piece, channel: 513, len: 7, number: 1 << 31, released: 3, tag: !5 };
+        let piece = Header { kind: Kind::Piece, channel: 513, len: 7, number: 1 << 31, released: 3, tag: !5 };
         let credit = Header { kind: Kind::Credit, len: 0, number: 0, tag: 0, ..piece };
         for header in [piece, credit] {
             let bytes = header.encode();

@@ -76,7 +76,8 @@ mod tests {
         assert!(link.learn(u32::MAX).is_err(), "releases do not go back");
         assert!(link.learn(2).is_err());
         assert_eq!(link.learn(1), Ok(true));
-        let counted = Counters { pieces: 2, bytes: 7, referenced: 1, referenced_bytes: 4, ..Counters::default() };
+        let counted =
+            Counters { pieces: 2, bytes: 7, referenced: 1, referenced_bytes: 4, ..Counters::default() };
         assert_eq!(link.counters, counted);
     }
 }

@@ -328,8 +328,10 @@ impl Socket {
             Some(Filling { slot, len, got, .. }) => {
                 let left = len - got;
                 let ahead = if left >= LONG { HEADER_BYTES } else { room.len() };
-                let parts =
-                    &mut [IoSliceMut::new(slots[*slot].bytes_mut(*got, *len)), IoSliceMut::new(&mut room[..ahead])];
+                let parts = &mut [
+                    IoSliceMut::new(slots[*slot].bytes_mut(*got, *len)),
+                    IoSliceMut::new(&mut room[..ahead]),
+                ];
                 ((&self.stream).read_vectored(parts), left + ahead, left)
             }
             None => {
@@ -414,7 +416,10 @@ impl Socket {
 
     #[cold]
     fn closed(&self) -> Error {
-        let what = format!("the peer has closed its connection ({}); see whether its process ended, and why", self.name);
+        let what = format!(
+            "the peer has closed its connection ({}); see whether its process ended, and why",
+            self.name
+        );
         broken(self.peer, what)
     }
 

@@ -81,7 +81,8 @@ impl Joining<'_> {
         let own = own_member(listeners.addresses, config);
         let (root, session, parent) = self.ask_root(own.clone())?;
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
-        let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap, Purpose::Stream]);
+        let mut lobby =
+            Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap, Purpose::Stream]);
         let neighbours = self.grow(root, parent, session, &mut lobby)?;
         let driver = Driver::new(&self, session, lobby, neighbours);
         let thread = spawn("ccl-control", Box::new(move || driver.run())).map_err(|e| {

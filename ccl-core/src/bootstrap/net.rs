@@ -201,7 +201,9 @@ impl Connection {
     /// The bare socket, for a transport; the conversation is over, and nobody has said more than belongs to it.
     pub(super) fn into_stream(self, peer: Rank) -> Result<TcpStream> {
         if self.session.held() > 0 {
-            return Err(bootstrap_error(format!("rank {peer} sent on a stream before both were done opening it")));
+            return Err(bootstrap_error(format!(
+                "rank {peer} sent on a stream before both were done opening it"
+            )));
         }
         if let Some(cause) = self.closed {
             return Err(Error::lost(peer, format!("while connecting: {cause}")));

@@ -68,7 +68,8 @@ impl Exchange for Swapper<'_> {
         let talks: Vec<_> = wanted.iter().flat_map(numbers).collect();
         let open = |this: &Self| {
             let ends = this.hold(&talks)?.into_iter().zip(&talks);
-            ends.map(|((connection, _), (peer, ..))| connection.into_stream(*peer)).collect::<Result<Vec<_>>>()
+            ends.map(|((connection, _), (peer, ..))| connection.into_stream(*peer))
+                .collect::<Result<Vec<_>>>()
         };
         let mut streams = open(self).inspect_err(|error| self.bootstrap.fail(error))?.into_iter();
         Ok(wanted.iter().map(|(_, count)| streams.by_ref().take((*count).into()).collect()).collect())
