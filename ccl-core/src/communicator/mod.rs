@@ -21,6 +21,7 @@ mod plans;
 mod prepare;
 mod record;
 mod routes;
+mod table;
 mod together;
 mod transfers;
 
@@ -47,6 +48,7 @@ pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub use table::RouteTable;
 pub use together::{Member, run_together};
 use transfers::Transfers;
 
@@ -72,7 +74,7 @@ pub struct Call {
 }
 
 /// Opens a rank's transports, best first: once, and once more for each further thread that long calls are shared out to.
-pub type Opener<'o> = &'o mut dyn FnMut() -> Result<Vec<Box<dyn Transport>>>;
+pub type Opener<'o> = &'o mut dyn FnMut(&Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
 
 /// One rank's membership of a group of ranks.
 pub struct Communicator {
@@ -128,7 +130,7 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let transports = open()?;
+        let transports = open(&bootstrap)?;
         let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
         let assumptions = routes::assumptions(&introductions)?;
         let routes = Routes::new(rank, transports, introductions);
@@ -371,7 +373,7 @@ impl Communicator {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
-                Progress::Done => return Ok(()),
+                Progress::Done => return self.hand_on(schedule),
                 Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
                 Progress::Moved => {
                     if patience.reset() {
@@ -379,7 +381,8 @@ impl Communicator {
                     }
                 }
                 Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
-                    Wait::Spin => {}
+                    // What was published may be what the peers wait for.
+                    Wait::Spin => drop(self.routes.flush()?),
                     wait => self.pause(wait, schedule, entry, &patience)?,
                 },
             }
@@ -389,6 +392,7 @@ impl Communicator {
     /// What a call does about a blocked step.
     #[cold]
     fn pause(&mut self, wait: Wait, schedule: usize, entry: Entry, patience: &Patience) -> Result<()> {
+        self.flush()?;
         match wait {
             Wait::Spin => {}
             Wait::Yield => {
@@ -399,6 +403,33 @@ impl Communicator {
                 self.record_waits(&[schedule], patience.waited());
                 self.watch(&[schedule], patience.waited())?;
                 self.park(schedule, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on what was published and is still here. True once there is nothing left.
+    #[inline]
+    fn flush(&mut self) -> Result<bool> {
+        let own = self.routes.flush()?;
+        self.crew.routes_mut().try_fold(own, |flushed, routes| Ok(routes.flush()? && flushed))
+    }
+
+    /// Hands on what a call that is done has published: nobody would do it before the next call.
+    #[inline]
+    fn hand_on(&mut self, schedule: usize) -> Result<()> {
+        let mut patience = Patience::new(self.oversubscribed);
+        while !self.flush()? {
+            if self.health.is_aborted() {
+                return Err(ErrorKind::Aborted.into());
+            }
+            match patience.next(|| false) {
+                Wait::Spin => {}
+                Wait::Yield => std::thread::yield_now(),
+                Wait::Park(limit) => {
+                    self.watch(&[schedule], patience.waited())?;
+                    self.park(schedule, limit)?;
+                }
             }
         }
         Ok(())
@@ -459,7 +490,10 @@ impl Communicator {
             };
             format!("lane {}, move {}, tile {} waits for {for_what}", wait.lane, wait.mv, wait.tile)
         });
-        let states: Vec<String> = states.collect();
+        let mut states: Vec<String> = states.collect();
+        if states.is_empty() {
+            states.push("what it has sent last is not taken at the other end".into());
+        }
         let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
         ErrorKind::Timeout {
             phase: format!("{} on rank {}", calls.join(" and "), self.rank),
