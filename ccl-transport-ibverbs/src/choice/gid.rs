@@ -45,8 +45,10 @@ pub fn usable(port: &Port, settings: &Ib) -> Result<Vec<Gid>, String> {
     }
     // An InfiniBand port's own GID is the first.
     let rank = |gid: &&Gid| match port.layer {
-        Layer::InfiniBand => (Reverse(Scope::Global), false, gid.index),
-        Layer::Ethernet => (Reverse(scope(gid.ip())), gid.ip().is_ipv6(), gid.index),
+        Layer::InfiniBand => (Reverse(Scope::Global), false, false, gid.index),
+        Layer::Ethernet => {
+            (Reverse(scope(gid.ip())), gid.ip().is_ipv6(), gid.kind == GidKind::Unknown, gid.index)
+        }
     };
     found.sort_by_key(rank);
     Ok(found.into_iter().cloned().collect())
@@ -59,6 +61,7 @@ pub fn why(gid: &Gid, settings: &Ib) -> String {
     }
     match (gid.kind, scope(gid.ip()), gid.ip().is_ipv4()) {
         (GidKind::Ib, ..) => "the port's own".into(),
+        (GidKind::Unknown, ..) => "the last entry of its address, which is RoCE v2 as a rule; the kernel does not say".into(),
         (_, Scope::Global, true) => "RoCE v2, IPv4, can be routed".into(),
         (_, Scope::Global, false) => "RoCE v2, IPv6, can be routed".into(),
         _ => "link-local, as there is no other: peers must be in the same Ethernet segment".into(),
@@ -66,16 +69,18 @@ pub fn why(gid: &Gid, settings: &Ib) -> String {
 }
 
 /// What is wrong with an entry.
-fn fault(gid: &Gid, layer: Layer, settings: &Ib) -> Option<String> {
+fn fault(gid: &Gid, port: &Port, settings: &Ib) -> Option<String> {
     if gid.address.is_unspecified() {
         return Some("it is empty".into());
     }
-    if layer == Layer::InfiniBand {
+    if port.layer == Layer::InfiniBand {
         return None;
     }
     let family = settings.address_family;
     let ip = gid.ip();
-    if gid.kind != GidKind::RoceV2 {
+    // Kernels list an address's older type first.
+    let is_last = || port.gids.iter().all(|other| other.address != gid.address || other.index <= gid.index);
+    if gid.kind != GidKind::RoceV2 && !(gid.kind == GidKind::Unknown && is_last()) {
         Some(format!("it is {}", gid.kind))
     } else if ip.is_ipv4() && !family.allows_v4() || ip.is_ipv6() && !family.allows_v6() {
         Some(format!("RDMACCL_IB_ADDR_FAMILY={family} leaves it out"))
@@ -98,7 +103,7 @@ fn none(port: &Port, settings: &Ib) -> String {
         };
     }
     let each = port.gids.iter().map(|gid| {
-        let fault = fault(gid, port.layer, settings).unwrap_or_default();
+        let fault = fault(gid, port, settings).unwrap_or_default();
         format!("{} at index {}: {fault}", gid.ip(), gid.index)
     });
     let each = each.collect::<Vec<_>>().join("; ");
@@ -170,6 +175,14 @@ mod tests {
         assert!(error.contains("no RoCE v2 GID") && error.contains("set to RoCE v2"), "{error}");
         port.gids.clear();
         assert!(usable(&port, &settings()).unwrap_err().contains("ip address add"));
+    }
+
+    #[test]
+    fn where_nobody_knows_the_type_the_last_entry_of_an_address_counts() {
+        let mut port = surveys::roce().devices[0].ports[0].clone();
+        port.gids.iter_mut().for_each(|gid| gid.kind = GidKind::Unknown);
+        let found = usable(&port, &settings()).unwrap();
+        assert_eq!(found.iter().map(|g| g.index).collect::<Vec<_>>(), [3, 5, 1]);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn cure(side: &Side<'_>, mtu: u16) -> String {
 /// came up may promise what it cannot keep.
 fn fits(side: &Side<'_>, mtu: u16) -> Result<()> {
     let gid = side.gid();
-    let Some(netdev) = gid.netdev.as_ref().filter(|_| gid.kind == GidKind::RoceV2) else { return Ok(()) };
+    let Some(netdev) = gid.netdev.as_ref().filter(|_| gid.kind != GidKind::Ib) else { return Ok(()) };
     if netdev.mtu == 0 || netdev.mtu >= needed(gid, mtu) {
         return Ok(());
     }

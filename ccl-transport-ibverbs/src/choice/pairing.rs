@@ -137,7 +137,7 @@ enum Fit {
 }
 
 fn fit(a: &Gid, b: &Gid) -> Option<Fit> {
-    if a.kind != b.kind {
+    if a.kind != b.kind && a.kind != GidKind::Unknown && b.kind != GidKind::Unknown {
         return None;
     }
     if a.kind != GidKind::Ib {

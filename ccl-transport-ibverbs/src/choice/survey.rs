@@ -119,6 +119,8 @@ pub enum GidKind {
     RoceV1,
     /// In UDP over IP.
     RoceV2,
+    /// Nobody says, as in some containers.
+    Unknown,
 }
 
 impl fmt::Display for GidKind {
@@ -127,6 +129,7 @@ impl fmt::Display for GidKind {
             GidKind::Ib => "InfiniBand",
             GidKind::RoceV1 => "RoCE v1",
             GidKind::RoceV2 => "RoCE v2",
+            GidKind::Unknown => "of unknown type",
         })
     }
 }
