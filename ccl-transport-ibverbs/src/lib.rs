@@ -1,0 +1,15 @@
+//! # ccl-transport-ibverbs: links over RDMA
+//!
+//! For InfiniBand, RoCE and SoftRoCE, through libibverbs, which is opened at run time: a program that links this crate starts
+//! on any machine, and one without RDMA gets an [`Error`](ccl_core::Error) that says what is missing.
+//!
+//! # How it is built
+//!
+//! `sys` holds all that is unsafe: the C types, the library's functions, owners of what they create. [`verbs`] gives them a
+//! meaning: typed attributes and states, errors with the device, the port and the cure.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod sys;
+pub mod verbs;
