@@ -38,8 +38,7 @@ pub fn usable(port: &Port, settings: &Ib) -> Result<Vec<Gid>, String> {
             format!("RDMACCL_IB_GID_INDEX={index} names an empty entry of its GID table, which has {has}; unset it to choose by type and family")
         });
     }
-    let mut found: Vec<_> =
-        port.gids.iter().filter(|gid| fault(gid, port.layer, settings).is_none()).collect();
+    let mut found: Vec<_> = port.gids.iter().filter(|gid| fault(gid, port, settings).is_none()).collect();
     if found.is_empty() {
         return Err(none(port, settings));
     }
@@ -61,7 +60,9 @@ pub fn why(gid: &Gid, settings: &Ib) -> String {
     }
     match (gid.kind, scope(gid.ip()), gid.ip().is_ipv4()) {
         (GidKind::Ib, ..) => "the port's own".into(),
-        (GidKind::Unknown, ..) => "the last entry of its address, which is RoCE v2 as a rule; the kernel does not say".into(),
+        (GidKind::Unknown, ..) => {
+            "the last entry of its address, which is RoCE v2 as a rule; the kernel does not say".into()
+        }
         (_, Scope::Global, true) => "RoCE v2, IPv4, can be routed".into(),
         (_, Scope::Global, false) => "RoCE v2, IPv6, can be routed".into(),
         _ => "link-local, as there is no other: peers must be in the same Ethernet segment".into(),

@@ -30,7 +30,7 @@ pub mod table;
 pub mod window;
 
 #[cfg(test)]
-mod surveys;
+pub(crate) mod surveys;
 
 /// A decision with its reason.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ fn host(name: &str, devices: Vec<Device>) -> Survey {
 }
 
 /// A network interface with these addresses.
-pub(super) fn netdev(name: &str, mtu: u32, networks: &[(&str, u8)]) -> Netdev {
+pub(crate) fn netdev(name: &str, mtu: u32, networks: &[(&str, u8)]) -> Netdev {
     let networks = networks.iter().map(|(ip, prefix)| (ip.parse().unwrap(), *prefix)).collect();
     Netdev { name: name.into(), up: true, mtu, bond: name.starts_with("bond"), networks }
 }
@@ -36,7 +36,7 @@ fn port(number: u8, layer: Layer, gbps: f64, active_mtu: u16, gids: Vec<Gid>) ->
 }
 
 /// A RoCE port as the kernel fills its table: version 1 and 2 of the link-local, the IPv4 and the IPv6 address.
-pub(super) fn roce_port(interface: &str, v4: &str, v6: &str, gbps: f64) -> Port {
+pub(crate) fn roce_port(interface: &str, v4: &str, v6: &str, gbps: f64) -> Port {
     let netdev = netdev(interface, 9000, &[(v4, 24), (v6, 64)]);
     let of = |ip: &str, first: u32| {
         let kinds = [GidKind::RoceV1, GidKind::RoceV2];
@@ -47,7 +47,7 @@ pub(super) fn roce_port(interface: &str, v4: &str, v6: &str, gbps: f64) -> Port 
 }
 
 /// A hardware device with one port.
-pub(super) fn device(name: &str, bus: u32, port: Port) -> Device {
+pub(crate) fn device(name: &str, bus: u32, port: Port) -> Device {
     Device {
         name: name.into(),
         pci: Some(format!("0000:{bus:02x}:00.0")),
@@ -57,7 +57,7 @@ pub(super) fn device(name: &str, bus: u32, port: Port) -> Device {
 }
 
 /// One HDR adapter with two InfiniBand ports in one subnet.
-pub(super) fn infiniband() -> Survey {
+pub(crate) fn infiniband() -> Survey {
     let of = |number: u8| {
         let gid = gid(0, &format!("fe80::506b:4b03:0:{number}"), GidKind::Ib, None);
         port(number, Layer::InfiniBand, 200.0, 4096, vec![gid])
@@ -67,12 +67,12 @@ pub(super) fn infiniband() -> Survey {
 }
 
 /// One RoCE adapter.
-pub(super) fn roce() -> Survey {
+pub(crate) fn roce() -> Survey {
     host("roce1", vec![device("mlx5_0", 0x3b, roce_port("eth0", "10.0.0.7", "2001:db8::7", 100.0))])
 }
 
 /// `rails` RoCE adapters in a subnet each; this host is number `number` in all of them.
-pub(super) fn rails(number: u8, rails: u8) -> Survey {
+pub(crate) fn rails(number: u8, rails: u8) -> Survey {
     let one = |rail: u8| {
         let (v4, v6) = (format!("10.0.{rail}.{number}"), format!("2001:db8:{rail}::{number}"));
         let bus = 0x10 * (1 + u32::from(rail));
@@ -82,7 +82,7 @@ pub(super) fn rails(number: u8, rails: u8) -> Survey {
 }
 
 /// SoftRoCE over a veth, its IPv4 address at index 1.
-pub(super) fn softroce(number: u8) -> Survey {
+pub(crate) fn softroce(number: u8) -> Survey {
     let ip = format!("10.7.0.{number}");
     let netdev = netdev("d0", 4200, &[(&ip, 24)]);
     let gids =
@@ -93,12 +93,12 @@ pub(super) fn softroce(number: u8) -> Survey {
 }
 
 /// Two RoCE ports joined in a bond, which is one device.
-pub(super) fn bond() -> Survey {
+pub(crate) fn bond() -> Survey {
     host("bonded", vec![device("mlx5_bond_0", 0x3b, roce_port("bond0", "10.1.0.3", "2001:db8:1::3", 200.0))])
 }
 
 /// Four InfiniBand adapters for the job, and one slower RoCE adapter for storage.
-pub(super) fn mixed() -> Survey {
+pub(crate) fn mixed() -> Survey {
     let one = |k: u32| {
         let gid = gid(0, &format!("fec0::{k}"), GidKind::Ib, None);
         device(&format!("mlx5_{k}"), 0x20 + 0x30 * k, port(1, Layer::InfiniBand, 400.0, 4096, vec![gid]))

@@ -25,12 +25,29 @@ pub(crate) struct Brief {
 
 impl Brief {
     pub(crate) fn of(host: &str, rails: &[Rail]) -> Brief {
-        let family = |rail: &Rail| rail.gids.iter().map(|gid| match (gid.kind, scope(gid.ip())) {
-            (GidKind::Ib, _) => 1,
-            (_, Scope::Global) => if gid.ip().is_ipv4() { 2 } else { 4 },
-            (_, Scope::LinkLocal) => if gid.ip().is_ipv4() { 8 } else { 16 },
-            (_, Scope::Loopback) => 32,
-        }).fold(0u8, |all, one| all | one);
+        let family = |rail: &Rail| {
+            rail.gids
+                .iter()
+                .map(|gid| match (gid.kind, scope(gid.ip())) {
+                    (GidKind::Ib, _) => 1,
+                    (_, Scope::Global) => {
+                        if gid.ip().is_ipv4() {
+                            2
+                        } else {
+                            4
+                        }
+                    }
+                    (_, Scope::LinkLocal) => {
+                        if gid.ip().is_ipv4() {
+                            8
+                        } else {
+                            16
+                        }
+                    }
+                    (_, Scope::Loopback) => 32,
+                })
+                .fold(0u8, |all, one| all | one)
+        };
         Brief {
             host: host.to_string(),
             layer: rails.first().map_or(Layer::Ethernet, |rail| rail.layer),

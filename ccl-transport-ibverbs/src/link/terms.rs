@@ -160,7 +160,8 @@ mod tests {
     #[test]
     fn a_failure_travels_as_text() {
         assert_eq!(decode_ready(&encode_ready(Ok(()))), Some(Ok(())));
-        let told = decode_ready(&encode_ready(Err(&format!("no\n{}", "x".repeat(400))))).unwrap().unwrap_err();
+        let told =
+            decode_ready(&encode_ready(Err(&format!("no\n{}", "x".repeat(400))))).unwrap().unwrap_err();
         assert!(told.starts_with("no x") && told.len() <= 255);
         assert_eq!([decode_ready(&[]), decode_ready(&[2]), decode_ready(&[1, 0])], [None, None, None]);
     }
