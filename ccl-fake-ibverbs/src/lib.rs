@@ -1,0 +1,1 @@
+//! # ccl-fake-ibverbs: a libibverbs for tests
