@@ -24,13 +24,22 @@ mod sysfs;
 
 use clap::Parser;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 #[derive(Parser)]
 #[command(name = "ccl-softroce", about = "RDMA tests on the kernel's software RDMA device")]
 struct Arguments {
     /// Run these scenarios only: names, or parts of them
     only: Vec<String>,
+    /// Make hosts, run this shell command among them instead of scenarios, and remove them
+    #[arg(long, value_name = "COMMAND")]
+    run: Option<String>,
+    /// Hosts for --run
+    #[arg(long, default_value_t = 2)]
+    hosts: usize,
+    /// Rails of each host for --run
+    #[arg(long, default_value_t = 2)]
+    rails: usize,
     /// Say what there is, and run nothing
     #[arg(long)]
     list: bool,
@@ -61,6 +70,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool, String> {
+    network::prepare_kernel()?;
+    if let Some(shell) = &arguments.run {
+        let _network = network::Network::new(arguments.hosts, arguments.rails, network::MTU)?;
+        let status = Command::new("sh").args(["-c", shell]).status();
+        return status.map(|status| status.success()).map_err(|e| format!("cannot run sh: {e}"));
+    }
     let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| name.contains(&**o));
     let chosen: Vec<_> = scenarios::ALL.iter().filter(|scenario| wanted(scenario.name)).collect();
     if chosen.is_empty() {
@@ -74,7 +89,6 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             here.parent().map(PathBuf::from).unwrap_or_default()
         }
     };
-    network::prepare_kernel()?;
     let mut report = report::Report::default();
     for scenario in chosen {
         report.add(scenarios::run(scenario, &programs));

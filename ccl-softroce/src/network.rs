@@ -75,7 +75,8 @@ impl Network {
                 "link add {} mtu {mtu} type bridge forward_delay 0 mcast_snooping 0",
                 switch(rail)
             ));
-            lines.push(format!("link set {} up", switch(rail)));
+            // The switch is no host: it must not answer for addresses that are this kernel's, and so everybody's.
+            lines.push(format!("link set {} arp off up", switch(rail)));
         }
         lines.push(format!("rule add pref {LOCAL} lookup local"));
         lines.push("rule del pref 0".into());

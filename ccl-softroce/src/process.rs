@@ -102,10 +102,10 @@ pub(crate) fn tool(line: &str) -> Result<String, String> {
     Process::start(line)?.finish(Instant::now() + TOOL)
 }
 
-/// Gives a tool that understands `-batch` its lines at one go; an error shows the line that failed.
+/// Gives a tool that understands `-b` its lines at one go; an error shows the line that failed.
 pub(crate) fn batch(tool: &str, lines: &[String]) -> Result<(), String> {
     let mut command = Command::new(tool);
-    let mut process = Process::spawn(tool, command.args(["-batch", "-"]).stdin(Stdio::piped()))?;
+    let mut process = Process::spawn(tool, command.args(["-b", "-"]).stdin(Stdio::piped()))?;
     if let Some(mut stdin) = process.child.stdin.take() {
         stdin.write_all((lines.join("\n") + "\n").as_bytes()).map_err(|e| format!("{tool}: {e}"))?;
     }

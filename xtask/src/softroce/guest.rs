@@ -59,7 +59,9 @@ impl<'a> Guest<'a> {
             .arg(&archive)
             .args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off"])
             .args(["-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on"])
-            .args(["-chardev", "stdio,id=output,signal=off", "-device", "virtio-serial-pci"])
+            .args(["-device", "virtio-serial-pci"])
+            // Not `stdio`: the end of its input would close the port, and the guest's writes would wait for ever.
+            .args(["-chardev", "file,id=output,path=/dev/stdout"])
             .args(["-device", "virtserialport,chardev=output,name=output"])
             .args(["-chardev", &format!("file,id=report,path={}", report().display())])
             .args(["-device", "virtserialport,chardev=report,name=report"])

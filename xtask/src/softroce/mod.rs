@@ -74,7 +74,8 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
     };
     let guest = Guest::new(parts);
     println!("in a guest: {} ({})", parts.kernel.display(), guest.accelerator());
-    let options: String = options.iter().map(|option| format!(" '{option}'")).collect();
+    let options: String =
+        options.iter().map(|option| format!(" '{}'", option.replace('\'', "'\\''"))).collect();
     let script = format!("exec '{program}'{options} --json /run/report");
     guest.run(&script, DEADLINE, &mut |line| println!("{line}"))
 }

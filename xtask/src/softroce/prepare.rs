@@ -108,11 +108,11 @@ fn package(name: &str, described: &str) -> Option<Package> {
 /// is complete.
 fn unpacked(package: &Package, finish: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let Package { name, version } = package;
-    let place = folder().join(format!("{name}_{}_{RECIPE}", version.replace([':', '/'], "-")));
+    let place = format!("{name}_{}_{RECIPE}", version.replace([':', '/'], "-"));
+    let (place, partial) = (folder().join(&place), folder().join(place + ".partial"));
     if place.exists() {
         return Ok(place);
     }
-    let partial = place.with_extension("partial");
     let said = |e: std::io::Error| format!("{}: {e}", partial.display());
     let _ = fs::remove_dir_all(&partial);
     fs::create_dir_all(partial.join("package")).map_err(said)?;
