@@ -15,6 +15,7 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
         transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
         "ccl" => &["ccl-core", "ccl-transport-*"],
         "ccl-ffi" | "ccl-perf" | "ccl-cli" | "ccl-chaos" => &["ccl"],
+        "ccl-softroce" => &[],
         "xtask" => &["ccl-core"],
         // It stands in for a C library, and knows none of those that use it.
         FAKE => &[],
