@@ -1,7 +1,8 @@
 //! Making a communicator.
 
-use crate::{AbortHandle, Communicator, flight, spawn_quiet, transports};
-use ccl_core::bootstrap::{Bootstrap, Joining, Testimony, UniqueId};
+use crate::transports::{self, Transports};
+use crate::{AbortHandle, Communicator, flight, spawn_quiet};
+use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::flight::Memory;
@@ -119,8 +120,7 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let mut open = |bootstrap: &Bootstrap| transports::open(bootstrap, &config);
-    let mut core = Core::new(bootstrap, &mut open, config.clone(), memory)?;
+    let mut core = Core::new(bootstrap, &Transports(&config), config.clone(), memory)?;
     transports::tell(&mut core);
     Ok(core)
 }

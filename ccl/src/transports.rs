@@ -2,30 +2,61 @@
 
 use ccl_core::Result;
 use ccl_core::bootstrap::Bootstrap;
-use ccl_core::communicator::{Communicator, Route};
+use ccl_core::communicator::{Communicator, Opener, Route};
 use ccl_core::config::{Config, Network};
-use ccl_core::error::{Error, RankList};
+use ccl_core::error::RankList;
 use ccl_core::transport::Transport;
+use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
 
-/// Opens the transports of a rank, best first.
-pub(crate) fn open(bootstrap: &Bootstrap, config: &Config) -> Result<Vec<Box<dyn Transport>>> {
-    let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-    let shm = ShmConfig {
+/// What a configuration wants to be opened.
+pub(crate) struct Transports<'c>(pub(crate) &'c Config);
+
+impl Opener for Transports<'_> {
+    fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
+        let shm = ShmConfig {
+            slot_bytes: self.0.slot_bytes,
+            credits: self.0.credits,
+            host_id: self.0.host_id.clone(),
+            ..ShmConfig::default()
+        };
+        Ok(vec![Box::new(ShmTransport::new(bootstrap.rank(), bootstrap.ranks(), &shm)?)])
+    }
+
+    fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
+        let mut opened: Vec<Box<dyn Transport>> = Vec::new();
+        if self.0.net.allows_ib() {
+            match open_ib(bootstrap, self.0) {
+                Ok(ib) => opened.push(Box::new(ib)),
+                Err(error) if !self.0.net.allows_tcp() => return Err(error),
+                Err(error) => tracing::info!(target: "net", %error, "no RDMA"),
+            }
+        }
+        if self.0.net.allows_tcp() {
+            opened.push(Box::new(open_tcp(bootstrap, self.0)?));
+        }
+        Ok(opened)
+    }
+}
+
+fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<IbTransport> {
+    let ib = IbConfig {
         slot_bytes: config.slot_bytes,
         credits: config.credits,
-        host_id: config.host_id.clone(),
-        ..ShmConfig::default()
+        ib: config.ib.clone(),
+        local_rank: local_rank(bootstrap),
+        library: config.ibverbs.clone(),
     };
-    let mut opened: Vec<Box<dyn Transport>> = vec![Box::new(ShmTransport::new(rank, ranks, &shm)?)];
-    if config.net == Network::Ib {
-        return Err(Error::unsupported("RDMACCL_NET=ib in this version", "set RDMACCL_NET to tcp or auto"));
-    }
-    if config.net.allows_tcp() {
-        opened.push(Box::new(open_tcp(bootstrap, config)?));
-    }
-    Ok(opened)
+    IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib)
+}
+
+/// How many ranks of this rank's host come before it.
+fn local_rank(bootstrap: &Bootstrap) -> u32 {
+    let hosts: Vec<String> = bootstrap.peers().into_iter().map(|peer| peer.host).collect();
+    let (before, _) = hosts.split_at(bootstrap.rank() as usize);
+    let own = &hosts[bootstrap.rank() as usize];
+    before.iter().filter(|host| *host == own).count() as u32
 }
 
 fn open_tcp(bootstrap: &Bootstrap, config: &Config) -> Result<TcpTransport> {

@@ -18,7 +18,6 @@ use crate::cost::Choice;
 use crate::engine::{Layout, Progress, Schedule, Share, Task};
 use crate::error::{ErrorKind, Result};
 use crate::flight::Entry;
-use crate::plan::Rank;
 use crate::simd::{Buffers, Reducer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,16 +58,14 @@ struct Worker<'c, 'b> {
 impl Crew {
     /// As many strands as the configuration and the hosts' cores make of it, the same number on every rank.
     pub(super) fn assemble(
-        (rank, config): (Rank, &Config),
+        config: &Config,
         routes: &Routes,
         bootstrap: &mut Bootstrap,
-        open: Opener<'_>,
+        opener: &dyn Opener,
     ) -> Result<Crew> {
         let more = 1..threads(config, routes.cores_per_rank());
         let strands = more.map(|_| {
-            let transports = open(bootstrap)?;
-            let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
-            Ok(Strand { routes: Routes::new(rank, transports, introductions), schedules: HashMap::new() })
+            Ok(Strand { routes: Routes::open(config, bootstrap, opener)?, schedules: HashMap::new() })
         });
         Ok(Crew { strands: strands.collect::<Result<_>>()? })
     }

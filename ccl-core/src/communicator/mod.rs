@@ -73,8 +73,14 @@ pub struct Call {
     pub root: Rank,
 }
 
-/// Opens a rank's transports, best first: once, and once more for each further thread that long calls are shared out to.
-pub type Opener<'o> = &'o mut dyn FnMut(&Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+/// Opens a rank's transports: once, and once more for each further thread that long calls are shared out to.
+pub trait Opener {
+    /// Those of its host.
+    fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+
+    /// Those between hosts, best first. Only asked where there are several.
+    fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+}
 
 /// One rank's membership of a group of ranks.
 pub struct Communicator {
@@ -122,22 +128,20 @@ impl Communicator {
         Communicator::over((0, 1), model, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
-    /// Joins the ranks that `bootstrap` has brought together, over the transports that `open` opens, best first.
+    /// Joins the ranks that `bootstrap` has brought together, over the transports that `opener` opens.
     pub fn new(
         mut bootstrap: Bootstrap,
-        open: Opener<'_>,
+        opener: &dyn Opener,
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let transports = open(&bootstrap)?;
-        let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
-        let assumptions = routes::assumptions(&introductions)?;
-        let routes = Routes::new(rank, transports, introductions);
+        let routes = Routes::open(&config, &mut bootstrap, opener)?;
+        let assumptions = routes.assumptions()?;
         // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
         let (_, cores) = routes.crowd(0);
         let model = assumptions.model(cores, ranks);
-        let crew = Crew::assemble((rank, &config), &routes, &mut bootstrap, open)?;
+        let crew = Crew::assemble(&config, &routes, &mut bootstrap, opener)?;
         let health = Arc::clone(bootstrap.health());
         Communicator::over((rank, ranks), model, Some(bootstrap), health, (routes, crew), config, memory)
     }

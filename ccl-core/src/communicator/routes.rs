@@ -1,5 +1,6 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
+use super::Opener;
 use super::cores::Cores;
 use super::table::RouteTable;
 use crate::bootstrap::Bootstrap;
@@ -76,19 +77,16 @@ impl Introduction {
 
     /// That of `rank`, which has opened these transports.
     pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
-        let limits = transports.iter().map(|t| {
-            let c = t.capabilities();
-            format!("{} slot_bytes {} credits {}", t.name(), c.slot_bytes, c.credits)
-        });
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; {}",
+            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
             config.threads,
             config.tcp_sockets,
-            limits.collect::<Vec<_>>().join("; "),
+            config.slot_bytes,
+            config.credits,
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
@@ -118,16 +116,6 @@ impl Introduction {
             introductions.push(theirs);
         }
         Ok(introductions)
-    }
-}
-
-/// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
-pub(super) fn assumptions(introductions: &[Introduction]) -> Result<Assumptions> {
-    let assumptions = introductions.first().and_then(|first| first.assumptions);
-    let assumptions = assumptions.ok_or_else(|| malformed(0, &"it has no constants of the cost function"))?;
-    match assumptions.constants.fault() {
-        Some(why) => Err(malformed(0, &why)),
-        None => Ok(assumptions),
     }
 }
 
@@ -175,6 +163,38 @@ impl Routes {
             chosen: BTreeMap::new(),
             keeping: Vec::new(),
             told: BTreeSet::new(),
+        }
+    }
+
+    /// Opens this rank's transports and hears of the others': those between hosts only where the first ones show that there
+    /// are several, which all ranks find alike.
+    pub(super) fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Routes> {
+        let rank = bootstrap.rank();
+        let transports = opener.local(bootstrap)?;
+        let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
+        let mut routes = Routes::new(rank, transports, introductions);
+        if !routes.are_on_one_host() {
+            routes.transports.extend(opener.network(bootstrap)?);
+            routes.introductions =
+                Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
+        }
+        Ok(routes)
+    }
+
+    fn are_on_one_host(&self) -> bool {
+        let mut addresses = self.introductions.iter().map(|one| self.local_address(one));
+        let first = addresses.next().flatten();
+        first.is_some() && addresses.all(|address| address == first)
+    }
+
+    /// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
+    pub(super) fn assumptions(&self) -> Result<Assumptions> {
+        let assumptions = self.introductions.first().and_then(|first| first.assumptions);
+        let assumptions =
+            assumptions.ok_or_else(|| malformed(0, &"it has no constants of the cost function"))?;
+        match assumptions.constants.fault() {
+            Some(why) => Err(malformed(0, &why)),
+            None => Ok(assumptions),
         }
     }
 

@@ -268,7 +268,6 @@ pub fn credits_are_counted<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
         while send(&mut t[0], to, &pattern(0, len), 0) {
             sent += 1;
         }
-        }
         // Room for a short one is not room for a long one.
         if t[0].reserve(to, 0).unwrap().is_some() {
             assert!(t[0].reserve(to, len).unwrap().is_none());
@@ -418,7 +417,7 @@ pub fn counters_count<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
         assert!(receive(&mut t[1], from).is_none());
         assert!(send(&mut t[0], to, &[1], 0) && receive(&mut t[1], from).is_some());
     }
-    let filled = fill(&mut t[0], to, |_| pattern(0, able.slot_bytes));
+    let filled = fill(&mut t[0], to, able.slots, |_| pattern(0, able.slot_bytes));
     while receive(&mut t[1], from).is_some() {}
     let key = LinkKey { from: 0, to: 1, channel: 0 };
     let of = |t: &T| t.counters().into_iter().find(|(link, _)| *link == key).unwrap().1;
@@ -438,9 +437,10 @@ pub fn park_sees_what_came<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     assert!(send(&mut t[0], to, b"x", 0));
     t[1].park(FOREVER).unwrap();
     assert!(receive(&mut t[1], from).is_some());
-    let filled = fill(&mut t[0], to, |_| b"x".to_vec());
+    let credits = t[0].capabilities().credits;
+    let filled = fill(&mut t[0], to, credits, |_| b"x".to_vec());
     t[0].park(Duration::from_millis(1)).unwrap();
-    for _ in u64::from(t[0].capabilities().credits)..=filled {
+    for _ in u64::from(credits)..=filled {
         assert!(receive(&mut t[1], from).is_some());
     }
     t[0].park(FOREVER).unwrap();
