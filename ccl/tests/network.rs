@@ -1,6 +1,5 @@
 //! Ranks on several hosts: which transport carries whom, what it counts, and how calls end.
 
-use ccl::config::Network;
 use ccl::{Communicator, Config, ErrorKind, ReduceOp, UniqueId};
 use std::sync::Barrier;
 
@@ -50,7 +49,7 @@ fn each_pair_has_the_best_transport_that_both_have() {
 }
 
 #[test]
-fn different_settings_and_rdma_that_is_not_there_are_told() {
+fn different_settings_are_told() {
     let config = |sockets: &str, net: &str| {
         let vars = [("RDMACCL_SOCKET_IFNAME", "=lo"), ("RDMACCL_TCP_SOCKETS", sockets), ("RDMACCL_NET", net)];
         Config::from_vars(vars.map(|(n, v)| (n.to_string(), v.to_string()))).unwrap()
