@@ -1,4 +1,4 @@
-//! Programs that a check needs beside cargo: found, installed where that is allowed, or named as missing.
+//! Programs and headers that a check needs beside cargo: found, installed where that is allowed, or named as missing.
 
 use crate::shell::{command, read, run, target};
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Memory: mapped, protected, registered; and addresses of peers, which belong to a protection domain too.
 
 use super::abi::*;
+use super::constants::*;
 use super::{Context, last};
 use ccl_core::simd::{Piece, PieceMut};
 use libc::c_void;
@@ -65,6 +66,22 @@ impl Mapping {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// `N` bytes from `offset`, which must lie inside.
+    #[inline]
+    pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let piece = self.piece().slice(offset, N);
+        // SAFETY: inside of the mapping, as `slice` has checked; bytes have no alignment.
+        unsafe { piece.as_ptr().cast::<[u8; N]>().read() }
+    }
+
+    /// Writes `N` bytes from `offset` on, which must lie inside.
+    #[inline]
+    pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        let piece = self.piece_mut().slice(offset, N);
+        // SAFETY: as for `read`.
+        unsafe { piece.as_mut_ptr().cast::<[u8; N]>().write(bytes) }
     }
 
     /// All of it. Whoever keeps a part of the piece keeps the mapping too.

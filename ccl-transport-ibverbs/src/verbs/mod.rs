@@ -8,8 +8,8 @@
 //!                                                                           └─ QueuePair ── post_send, post_receive
 //! ```
 //!
-//! Every type is a handle: a clone is the same object, whatever depends on another object keeps it alive, and the last
-//! handle destroys it. Handles may be used by any thread.
+//! The types are handles: a clone is the same object (a [`QueuePair`] has one owner), whatever depends on another object
+//! keeps it alive, and the last handle destroys it. Handles may be used by any thread.
 //!
 //! # What is promised, and what is not
 //!
