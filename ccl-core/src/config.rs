@@ -7,6 +7,7 @@ use crate::algorithms;
 use crate::error::{self, Error, Result};
 use crate::flight::RING_LENGTHS;
 use crate::plan::Collective;
+use crate::transport::MOST_STREAMS;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,7 +25,7 @@ pub use ib::{HcaFilter, Ib, Switch};
 pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
-pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
+pub use values::{AlgorithmChoice, Family, InterfaceFilter, Network, SimdChoice, VerifyPolicy};
 use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
@@ -38,9 +39,13 @@ pub struct Config {
     pub init_timeout: Duration,
     /// `RDMACCL_FREEZE_TIMEOUT`: silence after which a rank counts as lost; `None`: never.
     pub freeze_timeout: Option<Duration>,
-    /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap; `None`: every real one, then loopback.
+    /// `RDMACCL_NET`: what carries pieces between hosts.
+    pub net: Network,
+    /// `RDMACCL_TCP_SOCKETS`: sockets between two ranks of different hosts.
+    pub tcp_sockets: u16,
+    /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap and of TCP; `None`: every real one, then loopback.
     pub socket_ifname: Option<InterfaceFilter>,
-    /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap.
+    /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap and of TCP.
     pub socket_family: Family,
     /// `RDMACCL_PORT_RANGE`: ports to listen on; `None`: the system's choice.
     pub port_range: Option<RangeInclusive<u16>>,
@@ -195,9 +200,13 @@ variables! {
     "RDMACCL_FREEZE_TIMEOUT" = "60", "Seconds without a sign of life after which a rank counts as lost.",
         "seconds above 0, like 30 or 0.5, or never", freeze_timeout: |v| if v == "never" { Some(None) } else { duration(v).map(Some) },
         |d: &Option<Duration>| d.map_or("never".to_string(), |d| d.as_secs_f64().to_string());
-    "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap: prefixes; `=` exact names; `^` all but these.",
+    "RDMACCL_NET" = "auto", "What carries pieces between hosts; auto: the best there is, with a warning where that is TCP.", "auto, ib or tcp",
+        net: |v| v.parse().ok(), Network::to_string;
+    "RDMACCL_TCP_SOCKETS" = "2", "Sockets between two ranks that TCP connects; links are spread over them.", "a number from 1 to 64",
+        tcp_sockets: |v| v.parse().ok().filter(|n| (1..=MOST_STREAMS).contains(n)), u16::to_string;
+    "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap and of TCP: prefixes; `=` exact names; `^` all but these. TCP spreads its sockets over several.",
         "names like eth,ib or =eth0,eth1 or ^docker,lo", socket_ifname: |v| v.parse().ok().map(Some), shown;
-    "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap.", "4, 6 or any",
+    "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap and of TCP.", "4, 6 or any",
         socket_family: |v| v.parse().ok(), Family::to_string;
     "RDMACCL_PORT_RANGE" = "", "Ports that ranks listen on.", "two ports like 40000-40999", port_range: |v| port_range(v).map(Some),
         |r: &Option<RangeInclusive<u16>>| r.as_ref().map_or_else(String::new, |r| format!("{}-{}", r.start(), r.end()));
@@ -358,6 +367,8 @@ impl Default for Config {
             timeout: Duration::from_secs(300),
             init_timeout: Duration::from_secs(60),
             freeze_timeout: Some(Duration::from_secs(60)),
+            net: Network::Auto,
+            tcp_sockets: 2,
             socket_ifname: None,
             socket_family: Family::Any,
             port_range: None,
@@ -429,6 +440,8 @@ mod tests {
             ("RDMACCL_TIMEOUT", "-1"),
             ("RDMACCL_INIT_TIMEOUT", "inf"),
             ("RDMACCL_SOCKET_IFNAME", "^"),
+            ("RDMACCL_NET", "roce"),
+            ("RDMACCL_TCP_SOCKETS", "65"),
             ("RDMACCL_SOCKET_FAMILY", "5"),
             ("RDMACCL_PORT_RANGE", "9-1"),
             ("RDMACCL_ALGO", "all_reduec:ring"),

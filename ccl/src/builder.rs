@@ -1,13 +1,11 @@
 //! Making a communicator.
 
-use crate::{AbortHandle, Communicator, flight, spawn_quiet};
+use crate::{AbortHandle, Communicator, flight, spawn_quiet, transports};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::flight::Memory;
-use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
-use ccl_transport_shm::{ShmConfig, ShmTransport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,16 +119,8 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let shm = ShmTransport::new(
-        rank,
-        ranks,
-        &ShmConfig {
-            slot_bytes: config.slot_bytes,
-            credits: config.credits,
-            host_id: config.host_id.clone(),
-            ..ShmConfig::default()
-        },
-    )?;
-    let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
-    Core::new(bootstrap, transports, config, memory)
+    let transports = transports::open(&bootstrap, &config)?;
+    let mut core = Core::new(bootstrap, transports, config, memory)?;
+    transports::tell(&mut core);
+    Ok(core)
 }

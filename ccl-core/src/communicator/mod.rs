@@ -20,6 +20,7 @@ mod plans;
 mod prepare;
 mod record;
 mod routes;
+mod table;
 mod together;
 mod transfers;
 
@@ -46,6 +47,7 @@ pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub use table::RouteTable;
 pub use together::{Member, run_together};
 use transfers::Transfers;
 
@@ -347,7 +349,7 @@ impl Communicator {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
-                Progress::Done => return Ok(()),
+                Progress::Done => return self.hand_on(schedule),
                 Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
                 Progress::Moved => {
                     if patience.reset() {
@@ -355,19 +357,42 @@ impl Communicator {
                     }
                 }
                 Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
-                    Wait::Spin => {}
+                    // What was published may be what the peers wait for.
+                    Wait::Spin => drop(self.routes.flush()?),
                     Wait::Yield => {
+                        self.routes.flush()?;
                         record::waits(&self.recorder, entry);
                         std::thread::yield_now();
                     }
                     Wait::Park(limit) => {
                         self.record_waits(&[schedule], patience.waited());
                         self.watch(&[schedule], patience.waited())?;
-                        self.routes.park(limit)?;
+                        let awaited = self.awaited(&[schedule]);
+                        self.routes.park(limit, &awaited)?;
                     }
                 },
             }
         }
+    }
+
+    /// Hands on what a call that is done has published: nobody would do it before the next call.
+    #[inline]
+    fn hand_on(&mut self, schedule: usize) -> Result<()> {
+        let mut patience = Patience::new(self.oversubscribed);
+        while !self.routes.flush()? {
+            if self.health.is_aborted() {
+                return Err(ErrorKind::Aborted.into());
+            }
+            match patience.next(|| false) {
+                Wait::Spin => {}
+                Wait::Yield => std::thread::yield_now(),
+                Wait::Park(limit) => {
+                    self.watch(&[schedule], patience.waited())?;
+                    self.routes.park(limit, &[])?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Looks, before a sleep, at everybody's health and at the deadline.
@@ -417,7 +442,10 @@ impl Communicator {
             };
             format!("lane {}, move {}, tile {} waits for {for_what}", wait.lane, wait.mv, wait.tile)
         });
-        let states: Vec<String> = states.collect();
+        let mut states: Vec<String> = states.collect();
+        if states.is_empty() {
+            states.push("what it has sent last is not taken at the other end".into());
+        }
         let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
         ErrorKind::Timeout {
             phase: format!("{} on rank {}", calls.join(" and "), self.rank),

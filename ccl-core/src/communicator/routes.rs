@@ -1,6 +1,7 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
 use super::cores::Cores;
+use super::table::RouteTable;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::cost::{Constants, Model};
@@ -12,8 +13,11 @@ use crate::transport::{
     Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// With several transports none can be slept in without deafness to the others, so sleeps are short.
+const NAP: Duration = Duration::from_micros(200);
 
 /// Link ends of all transports carry the transport's index in the upper bits of their number.
 const INDEX_BITS: u32 = 28;
@@ -65,10 +69,11 @@ impl Introduction {
         });
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; {}",
+            "version {}; algorithms [{}]; tile_bytes {}; tcp_sockets {}; {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
+            config.tcp_sockets,
             limits.collect::<Vec<_>>().join("; "),
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
@@ -132,6 +137,10 @@ pub(super) struct Routes {
     transports: Vec<Box<dyn Transport>>,
     introductions: Vec<Introduction>,
     chosen: BTreeMap<Rank, usize>,
+    /// Those with open links that may keep what was published until it is flushed: all but those of one host.
+    keeping: Vec<usize>,
+    /// Peers whose routes were logged.
+    told: BTreeSet<Rank>,
 }
 
 impl Routes {
@@ -140,7 +149,14 @@ impl Routes {
         transports: Vec<Box<dyn Transport>>,
         introductions: Vec<Introduction>,
     ) -> Routes {
-        Routes { rank, transports, introductions, chosen: BTreeMap::new() }
+        Routes {
+            rank,
+            transports,
+            introductions,
+            chosen: BTreeMap::new(),
+            keeping: Vec::new(),
+            told: BTreeSet::new(),
+        }
     }
 
     /// The transport for a peer: the first of ours that the peer has too and that reaches it.
@@ -200,21 +216,61 @@ impl Routes {
             let peer = if key.from == self.rank { key.to } else { key.from };
             wanted.entry(self.choose(peer)?).or_default().push(key);
         }
+        let mut fresh: Vec<Rank> = Vec::new();
         for (index, keys) in wanted {
-            self.transports[index].connect(&keys, exchange)?;
+            fresh.extend(keys.iter().map(|key| if key.from == self.rank { key.to } else { key.from }));
+            let transport = &mut self.transports[index];
+            transport.connect(&keys, exchange)?;
+            if !transport.capabilities().one_host && !self.keeping.contains(&index) {
+                self.keeping.push(index);
+            }
         }
+        fresh.sort_unstable();
+        fresh.dedup();
+        self.tell(&fresh);
         Ok(())
     }
 
-    /// Sleeps in the transport. With several, none can be slept on without deafness to the others, so
-    /// the sleep is short.
-    pub(super) fn park(&mut self, limit: Duration) -> Result<()> {
-        let alone = self.transports.len() == 1;
-        let limit = if alone { limit } else { limit.min(Duration::from_micros(200)) };
-        match self.transports.first_mut() {
-            Some(transport) => transport.park(limit),
-            None => Ok(()),
+    /// Logs how these peers are reached, once for each: the table that `RDMACCL_DEBUG=net` shows.
+    fn tell(&mut self, peers: &[Rank]) {
+        if !tracing::enabled!(target: "net", tracing::Level::INFO) {
+            return;
         }
+        let new: Vec<Rank> = peers.iter().copied().filter(|peer| self.told.insert(*peer)).collect();
+        if !new.is_empty() {
+            let routes: Vec<Route> = new.into_iter().map(|peer| self.route(peer)).collect();
+            tracing::info!(target: "net", "links of rank {}:\n{}", self.rank, RouteTable(&routes));
+        }
+    }
+
+    /// Hands on what was published and is still here. True once there is nothing left.
+    #[inline]
+    pub(super) fn flush(&mut self) -> Result<bool> {
+        let mut flushed = true;
+        for &index in &self.keeping {
+            flushed &= self.transports[index].flush()?;
+        }
+        Ok(flushed)
+    }
+
+    /// Sleeps until something may have come from one of the ranks that are waited for, or what is still here can go. Where
+    /// several transports are to be listened to, the sleep in each is short.
+    pub(super) fn park(&mut self, limit: Duration, awaited: &[Rank]) -> Result<()> {
+        let mut concerned: Vec<usize> =
+            awaited.iter().filter_map(|peer| self.chosen.get(peer).copied()).collect();
+        for &index in &self.keeping {
+            if !self.transports[index].flush()? {
+                concerned.push(index);
+            }
+        }
+        concerned.sort_unstable();
+        concerned.dedup();
+        let limit = if concerned.len() == 1 { limit } else { limit.min(NAP) };
+        match &concerned[..] {
+            [] => std::thread::sleep(limit),
+            several => several.iter().try_for_each(|&index| self.transports[index].park(limit))?,
+        }
+        Ok(())
     }
 
     /// Tells the peers of this host on which core this rank runs.
@@ -241,7 +297,9 @@ impl Routes {
                 true => "the peer is on this host",
                 false => "it reaches the peer",
             };
-            (transport, format!("{scope}{how}; the first of {}", self.names()))
+            let detail = self.transports[index].describe(peer);
+            let detail = if detail.is_empty() { detail } else { format!("; {detail}") };
+            (transport, format!("{scope}{how}; the first of {}{detail}", self.names()))
         });
         match chosen {
             Ok((transport, why)) => Route { peer, transport: Some(transport), why },

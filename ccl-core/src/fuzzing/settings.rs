@@ -121,6 +121,8 @@ pub(super) fn config_seeds() -> Vec<(String, Vec<u8>)> {
         ("RDMACCL_SLOT_BYTES", "1m"),
         ("RDMACCL_CREDITS", "4"),
         ("RDMACCL_SIMD", "scalar"),
+        ("RDMACCL_NET", "tcp"),
+        ("RDMACCL_TCP_SOCKETS", "4"),
         ("RDMACCL_HOSTID", "a"),
         ("RDMACCL_VERIFY", "always"),
         ("RDMACCL_ID", &id),

@@ -1,0 +1,59 @@
+//! The transports of a communicator: which are opened, and what is said of those that were chosen.
+
+use ccl_core::Result;
+use ccl_core::bootstrap::Bootstrap;
+use ccl_core::communicator::{Communicator, Route};
+use ccl_core::config::{Config, Network};
+use ccl_core::error::{Error, RankList};
+use ccl_core::transport::Transport;
+use ccl_transport_shm::{ShmConfig, ShmTransport};
+use ccl_transport_tcp::{TcpConfig, TcpTransport};
+
+/// Opens the transports of a rank, best first.
+pub(crate) fn open(bootstrap: &Bootstrap, config: &Config) -> Result<Vec<Box<dyn Transport>>> {
+    let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
+    let shm = ShmConfig {
+        slot_bytes: config.slot_bytes,
+        credits: config.credits,
+        host_id: config.host_id.clone(),
+        ..ShmConfig::default()
+    };
+    let mut opened: Vec<Box<dyn Transport>> = vec![Box::new(ShmTransport::new(rank, ranks, &shm)?)];
+    if config.net == Network::Ib {
+        return Err(Error::unsupported("RDMACCL_NET=ib in this version", "set RDMACCL_NET to tcp or auto"));
+    }
+    if config.net.allows_tcp() {
+        opened.push(Box::new(open_tcp(bootstrap, config)?));
+    }
+    Ok(opened)
+}
+
+fn open_tcp(bootstrap: &Bootstrap, config: &Config) -> Result<TcpTransport> {
+    let own = bootstrap.peers().into_iter().nth(bootstrap.rank() as usize);
+    let tcp = TcpConfig {
+        slot_bytes: config.slot_bytes,
+        credits: config.credits,
+        sockets: config.tcp_sockets,
+        addresses: bootstrap.addresses().iter().map(|address| address.ip()).collect(),
+        host: own.map_or_else(String::new, |own| own.host),
+    };
+    TcpTransport::new(bootstrap.rank(), bootstrap.ranks(), &tcp)
+}
+
+/// Says which ranks TCP connects, where nobody has asked for TCP: it is many times slower than RDMA, and a user who has that
+/// should not have to find it out from the times.
+pub(crate) fn tell(core: &mut Communicator) {
+    if core.config().net != Network::Auto {
+        return;
+    }
+    let by_tcp = |route: Route| (route.transport == Some("tcp")).then_some(route.peer);
+    let peers: Vec<_> = core.routes().into_iter().filter_map(by_tcp).collect();
+    if !peers.is_empty() {
+        tracing::warn!(
+            rank = core.rank(),
+            "tcp carries the pieces to and from ranks {}: no better transport reaches them; RDMACCL_NET=tcp says that \
+             this is wanted",
+            RankList(&peers)
+        );
+    }
+}
