@@ -239,6 +239,7 @@ variables! {
     "RDMACCL_SECRET" = "", "Secret of this run, the same on all ranks, where they meet without RDMACCL_ID.",
         "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
         |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
+    "RDMACCL_IBVERBS" = "", "File of libibverbs, in place of the system's.", "a path", ib.library: |v| text(v).map(Some), shown;
     "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
         "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",

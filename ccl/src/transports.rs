@@ -4,8 +4,9 @@ use ccl_core::Result;
 use ccl_core::bootstrap::Bootstrap;
 use ccl_core::communicator::{Communicator, Route};
 use ccl_core::config::{Config, Network};
-use ccl_core::error::{Error, RankList};
+use ccl_core::error::RankList;
 use ccl_core::transport::Transport;
+use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
 
@@ -19,13 +20,31 @@ pub(crate) fn open(bootstrap: &Bootstrap, config: &Config) -> Result<Vec<Box<dyn
         ..ShmConfig::default()
     };
     let mut opened: Vec<Box<dyn Transport>> = vec![Box::new(ShmTransport::new(rank, ranks, &shm)?)];
-    if config.net == Network::Ib {
-        return Err(Error::unsupported("RDMACCL_NET=ib in this version", "set RDMACCL_NET to tcp or auto"));
+    if config.net.allows_ib() {
+        opened.extend(open_ib(bootstrap, config)?.map(|ib| Box::new(ib) as Box<dyn Transport>));
     }
     if config.net.allows_tcp() {
         opened.push(Box::new(open_tcp(bootstrap, config)?));
     }
     Ok(opened)
+}
+
+/// RDMA, if this machine has it; where the user wants nothing else it must.
+fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>> {
+    let ib = IbConfig {
+        slot_bytes: config.slot_bytes,
+        credits: config.credits,
+        ib: config.ib.clone(),
+        local_rank: config.local_rank.unwrap_or(bootstrap.rank()),
+    };
+    match IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib) {
+        Ok(transport) => Ok(Some(transport)),
+        Err(error) if config.net == Network::Ib => Err(error),
+        Err(error) => {
+            tracing::info!(target: "net", %error, "this host has no RDMA");
+            Ok(None)
+        }
+    }
 }
 
 fn open_tcp(bootstrap: &Bootstrap, config: &Config) -> Result<TcpTransport> {

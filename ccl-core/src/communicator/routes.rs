@@ -63,18 +63,18 @@ pub(super) struct Introduction {
 impl Introduction {
     /// That of `rank`, which has opened these transports.
     pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
-        let limits = transports.iter().map(|t| {
-            let c = t.capabilities();
-            format!("{} slot_bytes {} credits {}", t.name(), c.slot_bytes, c.credits)
-        });
+        // Which transports there are may differ: plans depend on what all of them can.
+        let slot_bytes = transports.iter().map(|t| t.capabilities().slot_bytes).min();
+        let credits = transports.iter().map(|t| t.capabilities().credits).min();
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; tcp_sockets {}; {}",
+            "version {}; algorithms [{}]; tile_bytes {}; tcp_sockets {}; slot_bytes {}; credits {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
             config.tcp_sockets,
-            limits.collect::<Vec<_>>().join("; "),
+            slot_bytes.unwrap_or(0),
+            credits.unwrap_or(0),
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;

@@ -73,6 +73,9 @@ impl IbTransport {
 
 impl Drop for IbTransport {
     fn drop(&mut self) {
+        if self.abandoned {
+            return;
+        }
         if let Err(error) = self.say_goodbye() {
             tracing::debug!(target: "net", %error, "a connection could not be closed in order");
         }
