@@ -42,7 +42,10 @@ fn a_machine_that_cannot_says_why() {
     let missing = refusal("", |c| c.ib.library = Some("/nonexistent/libibverbs.so.1".into()));
     assert_says(&missing, &["/nonexistent/libibverbs.so.1", "install rdma-core"]);
     assert_says(&refusal("", |_| {}), &["no device", "ib_uverbs"]);
-    assert_says(&refusal("device h0r0; port h0r0/1 state=down", |_| {}), &["h0r0:1", "down", "ip link set up"]);
+    assert_says(
+        &refusal("device h0r0; port h0r0/1 state=down", |_| {}),
+        &["h0r0:1", "down", "ip link set up"],
+    );
     assert_says(&refusal("device h0r0", |_| {}), &["GID table is empty", "ip address add"]);
     let old = "device h0r0; gid h0r0/1 0 10.0.0.1 type=v1";
     assert_says(&refusal(old, |_| {}), &["no RoCE v2 GID", "RoCE v1", "10.0.0.1"]);
@@ -134,5 +137,8 @@ fn other_connections_go_on() {
         assert!(receive(&mut t[2], from).is_some());
     }
     let lost = t[1].receiver(0, 0).unwrap();
-    assert_says(&t[1].peek(lost).unwrap_err().to_string(), &["remote operation error", "vendor 0x7", "rank 0"]);
+    assert_says(
+        &t[1].peek(lost).unwrap_err().to_string(),
+        &["remote operation error", "vendor 0x7", "rank 0"],
+    );
 }

@@ -52,7 +52,11 @@ impl fmt::Display for Ways {
             write!(f, "{}{way}", if i > 0 { "; " } else { "" })?;
         }
         let class = quality::described(self.traffic_class.value);
-        write!(f, "; {} queue pairs each, class {class}, SL {}", self.queue_pairs.value, self.service_level.value)?;
+        write!(
+            f,
+            "; {} queue pairs each, class {class}, SL {}",
+            self.queue_pairs.value, self.service_level.value
+        )?;
         write!(f, "; {}; because", self.patience.value)?;
         let mut told = ("", "");
         for way in &self.ways {
@@ -93,7 +97,10 @@ mod tests {
             patience: Choice::new(Patience { timeout: 16, retry_count: 7, rnr_retry: 0 }, "several rails"),
         };
         let text = ways.to_string();
-        assert!(text.starts_with("host b: mlx5_0:1 (10.0.0.1) to mlx5_0:1 (10.0.0.2), MTU 4096; mlx5_1:1"), "{text}");
+        assert!(
+            text.starts_with("host b: mlx5_0:1 (10.0.0.1) to mlx5_0:1 (10.0.0.2), MTU 4096; mlx5_1:1"),
+            "{text}"
+        );
         assert!(text.contains("106 (DSCP 26, ECN 2)") && text.contains("class: RDMACCL_IB_TC"), "{text}");
         assert_eq!((text.matches("same network").count(), text.lines().count()), (1, 1));
     }

@@ -40,12 +40,20 @@ impl IbTransport {
         if rows.is_empty() {
             return Ok(());
         }
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        // Half-made connections are of no use.
+        self.connect_all(&rows, exchange).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn connect_all(&mut self, rows: &BTreeMap<Rank, Rows>, exchange: &mut dyn Exchange) -> Result<()> {
         let peers: Vec<Rank> = rows.keys().copied().collect();
         let strangers: Vec<Rank> =
             peers.iter().copied().filter(|peer| !self.connections.contains_key(peer)).collect();
         let mut outcome = self.meet(&strangers, exchange)?;
         let prepared = match &outcome {
-            Ok(()) => self.prepare_all(&rows),
+            Ok(()) => self.prepare_all(rows),
             Err(error) => Err(error.clone()),
         };
         let words = match &prepared {
@@ -55,7 +63,7 @@ impl IbTransport {
         // Whoever has failed goes on to speak, so that nobody waits for it in vain.
         let answers = exchange.swap(&words)?;
         let opened = prepared.and_then(|prepared| {
-            let theirs = self.read_terms(&rows, &answers)?;
+            let theirs = self.read_terms(rows, &answers)?;
             self.go_live(&prepared, &theirs)?;
             Ok((prepared, theirs))
         });
@@ -69,7 +77,7 @@ impl IbTransport {
             outcome = outcome.and_then(|()| ready(peer, answer));
         }
         outcome?;
-        for (peer, row) in &rows {
+        for (peer, row) in rows {
             self.add(*peer, row, &prepared[peer], &theirs[peer])?;
         }
         Ok(())
@@ -255,7 +263,7 @@ impl IbTransport {
     }
 
     /// Connects the new queue pairs.
-    fn go_live(&self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
+    fn go_live(&mut self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
         for (&peer, Prepared { terms, .. }) in prepared {
             for ours in &terms.newcomers {
                 let mut newcomers = theirs[&peer].newcomers.iter();
@@ -263,9 +271,12 @@ impl IbTransport {
                 let there = there
                     .ok_or_else(|| of_peer(peer, "it spreads the links over queue pairs differently"))?;
                 let lane = self.connections[&peer].lanes[&ours.place];
-                let pair = &self.lanes[lane as usize].pair;
-                pair.ready_to_receive(&self.way_to(peer, ours.place, there.number, there.first_packet))?;
-                pair.ready_to_send(&self.manner_to(peer, ours.first_packet))?;
+                let way = self.way_to(peer, ours.place, there.number, there.first_packet);
+                let manner = self.manner_to(peer, ours.first_packet);
+                let lane = &mut self.lanes[lane as usize];
+                lane.pair.ready_to_receive(&way)?;
+                lane.pair.ready_to_send(&manner)?;
+                lane.live = true;
             }
         }
         Ok(())
@@ -303,7 +314,7 @@ impl IbTransport {
                 lane,
                 their,
                 (rings.clone(), i * ring_bytes, stride),
-                credits,
+                window,
             ));
         }
         for channel in row.to.iter().chain(&row.from) {

@@ -89,6 +89,8 @@ pub(crate) struct Lane {
     inline: usize,
     sends: SendBatch,
     receives: ReceiveBatch,
+    /// Whether it is connected.
+    pub(crate) live: bool,
     /// Why it does not work any more.
     pub(crate) broken: Option<Error>,
     /// The peer has said goodbye.
@@ -152,6 +154,7 @@ impl Lane {
             inline: caps.inline_bytes as usize,
             sends: SendBatch::with_capacity(1),
             receives: ReceiveBatch::with_capacity(caps.receives as usize),
+            live: false,
             broken: None,
             gone: false,
             work: Work::default(),

@@ -55,7 +55,7 @@ impl IbTransport {
     fn say_goodbye(&mut self) -> Result<()> {
         self.progress_all()?;
         for lane in &mut self.lanes {
-            if lane.fault().is_none() && lane.has_room() {
+            if lane.live && lane.fault().is_none() && lane.has_room() {
                 lane.say_goodbye()?;
             }
         }

@@ -55,6 +55,8 @@ pub struct IbTransport {
     pub(super) adapters: Vec<Adapter>,
     /// Whether credits wait for room in a queue.
     pub(super) owing: bool,
+    /// Why connecting failed once.
+    pub(super) failed: Option<Error>,
     /// Whether a call has failed, so that nobody waits for what was sent.
     pub(super) abandoned: bool,
     /// Completions and events of devices so far, and how many of them the last sleep knew.
@@ -115,6 +117,7 @@ impl IbTransport {
             link_bytes: 0,
             adapters,
             owing: false,
+            failed: None,
             abandoned: false,
             events: 0,
             told: 0,
