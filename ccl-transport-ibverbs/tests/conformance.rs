@@ -1,6 +1,6 @@
 //! The contract of transports, over one rail and over two.
 
-mod common;
+mod hosts;
 
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
@@ -9,12 +9,12 @@ use std::sync::Once;
 /// One world for all tests of this program: nothing goes wrong in it.
 fn world() {
     static WORLD: Once = Once::new();
-    WORLD.call_once(|| std::mem::forget(Fake::start(&common::hosts(4, 1))));
+    WORLD.call_once(|| std::mem::forget(Fake::start(&hosts::script(4, 1))));
 }
 
 fn transports(ranks: u32) -> Vec<IbTransport> {
     world();
-    common::transports(ranks, 8192, 4)
+    hosts::transports(ranks, 8192, 4)
 }
 
 ccl_core::transport_conformance!(transports);
@@ -24,7 +24,7 @@ mod many_credits {
 
     fn transports(ranks: u32) -> Vec<IbTransport> {
         world();
-        common::transports(ranks, 4096, 33)
+        hosts::transports(ranks, 4096, 33)
     }
 
     ccl_core::transport_conformance!(transports);
@@ -35,7 +35,7 @@ mod one_credit {
 
     fn transports(ranks: u32) -> Vec<IbTransport> {
         world();
-        common::transports(ranks, 4096, 1)
+        hosts::transports(ranks, 4096, 1)
     }
 
     ccl_core::transport_conformance!(transports: credits_are_counted calls_are_idempotent park_wakes a_seeded_stress);

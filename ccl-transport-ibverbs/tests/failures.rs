@@ -1,6 +1,6 @@
 //! What goes wrong, and what is said.
 
-mod common;
+mod hosts;
 
 use ccl_core::transport::conformance::{connect, mesh, receive, send};
 use ccl_core::transport::{Fabric, Transport};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// What is said when a transport cannot be made.
 fn refusal(script: &str, change: impl Fn(&mut IbConfig)) -> String {
     let _fake = Fake::start(script);
-    let mut config = common::config(0, 8192, 4);
+    let mut config = hosts::config(0, 8192, 4);
     change(&mut config);
     IbTransport::new(0, 2, &config).map(drop).unwrap_err().to_string()
 }
@@ -19,12 +19,12 @@ fn refusal(script: &str, change: impl Fn(&mut IbConfig)) -> String {
 /// What each of two ranks says when they cannot connect.
 fn parting(fake: &Fake, change: impl Fn(u32, &mut IbConfig)) -> [String; 2] {
     let new = |rank| {
-        let mut config = common::config(rank, 8192, 4);
+        let mut config = hosts::config(rank, 8192, 4);
         change(rank, &mut config);
         IbTransport::new(rank, 2, &config).unwrap()
     };
     let mut t: Vec<_> = (0..2).map(new).collect();
-    let said = common::try_connect(&mut t, &mesh(2, 1)).into_iter().map(|end| end.unwrap_err().to_string());
+    let said = hosts::try_connect(&mut t, &mesh(2, 1)).into_iter().map(|end| end.unwrap_err().to_string());
     let said: Vec<_> = said.collect();
     drop(t);
     assert_eq!(fake.live(), 0, "a failed connection leaves nothing");
@@ -50,18 +50,18 @@ fn a_machine_that_cannot_says_why() {
     let old = "device h0r0; gid h0r0/1 0 10.0.0.1 type=v1";
     assert_says(&refusal(old, |_| {}), &["no RoCE v2 GID", "RoCE v1", "10.0.0.1"]);
     let index = |c: &mut IbConfig| c.ib.gid_index = Some(5);
-    assert_says(&refusal(&common::hosts(1, 1), index), &["RDMACCL_IB_GID_INDEX=5", "10.0.0.1"]);
+    assert_says(&refusal(&hosts::script(1, 1), index), &["RDMACCL_IB_GID_INDEX=5", "10.0.0.1"]);
     let other = |c: &mut IbConfig| c.ib.hca = Some("=mlx5_0".parse().unwrap());
-    assert_says(&refusal(&common::hosts(1, 1), other), &["h0r0:1", "RDMACCL_IB_HCA==mlx5_0"]);
-    let few = format!("{}; limit h0r0 qp_wr=20", common::hosts(1, 1));
+    assert_says(&refusal(&hosts::script(1, 1), other), &["h0r0:1", "RDMACCL_IB_HCA==mlx5_0"]);
+    let few = format!("{}; limit h0r0 qp_wr=20", hosts::script(1, 1));
     assert_says(&refusal(&few, |c| c.credits = 32), &["20 work requests", "RDMACCL_CREDITS"]);
-    let denied = format!("{}; fail open_device errno=EACCES", common::hosts(1, 1));
+    let denied = format!("{}; fail open_device errno=EACCES", hosts::script(1, 1));
     assert_says(&refusal(&denied, |_| {}), &["h0r0", "udev"]);
 }
 
 #[test]
 fn a_rank_that_cannot_connect_tells_its_peers() {
-    let fake = Fake::start(&common::hosts(2, 1));
+    let fake = Fake::start(&hosts::script(2, 1));
     fake.run("limit h1r0 qp=0");
     let said = parting(&fake, |_, _| {});
     assert_says(&said[1], &["ibv_create_qp", "h1r0", "RDMACCL_IB_QPS_PER_CONNECTION"]);
@@ -73,7 +73,7 @@ fn a_rank_that_cannot_connect_tells_its_peers() {
 
 #[test]
 fn settings_that_do_not_fit_are_named() {
-    let fake = Fake::start(&common::hosts(2, 1));
+    let fake = Fake::start(&hosts::script(2, 1));
     let said = parting(&fake, |rank, config| config.credits = 4 + rank);
     assert_says(&said[0], &["5 credits", "this rank 4", "must agree"]);
     fake.run("port h1r0/1 mtu=1024");
@@ -90,8 +90,8 @@ fn settings_that_do_not_fit_are_named() {
 
 #[test]
 fn the_smaller_packet_size_counts() {
-    let _fake = Fake::start(&format!("{}; port h1r0/1 mtu=1024", common::hosts(2, 1)));
-    let mut t = common::transports(2, 8192, 4);
+    let _fake = Fake::start(&format!("{}; port h1r0/1 mtu=1024", hosts::script(2, 1)));
+    let mut t = hosts::transports(2, 8192, 4);
     connect(&mut t, &mesh(2, 1));
     for (rank, peer) in [(0, 1), (1, 0)] {
         assert_says(&t[rank].describe(peer), &["MTU 1024", "h1r0:1"]);
@@ -103,8 +103,8 @@ fn the_smaller_packet_size_counts() {
 
 #[test]
 fn a_lost_connection_names_both_ends_the_status_and_the_port() {
-    let fake = Fake::start(&common::hosts(2, 1));
-    let mut t = common::transports(2, 8192, 4);
+    let fake = Fake::start(&hosts::script(2, 1));
+    let mut t = hosts::transports(2, 8192, 4);
     connect(&mut t, &mesh(2, 1));
     let (to, back) = (t[0].sender(&[1], 0).unwrap(), t[0].receiver(1, 0).unwrap());
     fake.run("down h0r0/1");
@@ -125,8 +125,8 @@ fn a_lost_connection_names_both_ends_the_status_and_the_port() {
 /// One peer is lost, the others are not.
 #[test]
 fn other_connections_go_on() {
-    let fake = Fake::start(&common::hosts(3, 1));
-    let mut t = common::transports(3, 8192, 4);
+    let fake = Fake::start(&hosts::script(3, 1));
+    let mut t = hosts::transports(3, 8192, 4);
     connect(&mut t, &mesh(3, 1));
     fake.run("complete status=IBV_WC_REM_OP_ERR vendor=7 on=h1r0");
     let to = t[1].sender(&[0], 0).unwrap();

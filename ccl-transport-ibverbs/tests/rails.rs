@@ -1,6 +1,6 @@
 //! Several rails and several queue pairs: where links go, and how much work they are.
 
-mod common;
+mod hosts;
 
 use ccl_core::transport::conformance::{connect, mesh, receive, send, stress};
 use ccl_core::transport::{Fabric, LinkKey, Transport};
@@ -9,7 +9,7 @@ use ccl_transport_ibverbs::{IbConfig, IbTransport};
 
 fn pair(change: impl Fn(&mut IbConfig)) -> Vec<IbTransport> {
     let new = |rank| {
-        let mut config = common::config(rank, 8192, 8);
+        let mut config = hosts::config(rank, 8192, 8);
         change(&mut config);
         IbTransport::new(rank, 2, &config).unwrap()
     };
@@ -19,7 +19,7 @@ fn pair(change: impl Fn(&mut IbConfig)) -> Vec<IbTransport> {
 /// Channels go round rails and queue pairs; every link works, whichever queue pair is its own.
 #[test]
 fn links_are_spread_over_rails_and_queue_pairs() {
-    let fake = Fake::start(&common::hosts(2, 2));
+    let fake = Fake::start(&hosts::script(2, 2));
     for (queue_pairs, channels, made) in [(1, 1, 1), (1, 2, 2), (1, 9, 4), (3, 6, 6), (3, 2, 2)] {
         let before = fake.count("create_qp");
         let mut t = pair(|config| config.ib.qps_per_connection = Some(queue_pairs));
@@ -43,7 +43,7 @@ fn links_are_spread_over_rails_and_queue_pairs() {
 /// Links that are opened later join the queue pairs that are there.
 #[test]
 fn later_links_share_queue_pairs() {
-    let fake = Fake::start(&common::hosts(2, 1));
+    let fake = Fake::start(&hosts::script(2, 1));
     let mut t = pair(|_| {});
     connect(&mut t, &[LinkKey { from: 0, to: 1, channel: 0 }]);
     let made = fake.count("create_qp");
@@ -56,7 +56,7 @@ fn later_links_share_queue_pairs() {
 /// Every message of an exchange is one work request: credits go back with the messages of the other direction.
 #[test]
 fn an_exchange_sends_no_message_of_its_own() {
-    let _fake = Fake::start(&common::hosts(2, 1));
+    let _fake = Fake::start(&hosts::script(2, 1));
     let mut t = pair(|_| {});
     connect(&mut t, &mesh(2, 1));
     let ends: Vec<_> = (0..2)
@@ -82,7 +82,7 @@ fn an_exchange_sends_no_message_of_its_own() {
 /// A stream in one direction costs a message without bytes per half of the credits.
 #[test]
 fn a_stream_returns_credits_by_halves() {
-    let fake = Fake::start(&common::hosts(2, 1));
+    let fake = Fake::start(&hosts::script(2, 1));
     let mut t = pair(|_| {});
     connect(&mut t, &mesh(2, 1));
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
@@ -100,11 +100,11 @@ fn a_stream_returns_credits_by_halves() {
 /// receive, or the fake would end the send with that error.
 #[test]
 fn no_receiver_is_ever_not_ready() {
-    let _fake = Fake::start(&common::hosts(3, 2));
+    let _fake = Fake::start(&hosts::script(3, 2));
     for credits in [1, 2, 5] {
         let mut t: Vec<_> = (0..3)
             .map(|rank| {
-                let mut config = common::config(rank, 4096, credits);
+                let mut config = hosts::config(rank, 4096, credits);
                 config.ib.qps_per_connection = Some(3);
                 IbTransport::new(rank, 3, &config).unwrap()
             })
@@ -123,8 +123,8 @@ fn no_receiver_is_ever_not_ready() {
 /// What is in a slot for several peers is one buffer and one work request each.
 #[test]
 fn a_piece_for_several_peers_is_one_work_request_each() {
-    let fake = Fake::start(&common::hosts(4, 1));
-    let mut t = common::transports(4, 8192, 4);
+    let fake = Fake::start(&hosts::script(4, 1));
+    let mut t = hosts::transports(4, 8192, 4);
     connect(&mut t, &mesh(4, 1));
     let to = t[0].sender(&[1, 2, 3], 0).unwrap();
     let before = (t[0].work().sends, t[0].memory(), fake.count("reg_mr_iova2") + fake.count("reg_mr"));
@@ -142,7 +142,7 @@ fn a_piece_for_several_peers_is_one_work_request_each() {
 /// A rank that closes has its last pieces delivered, and takes no time for it.
 #[test]
 fn what_was_sent_arrives_though_its_sender_has_closed() {
-    let fake = Fake::start(&common::hosts(2, 1));
+    let fake = Fake::start(&hosts::script(2, 1));
     let mut t = pair(|_| {});
     connect(&mut t, &mesh(2, 1));
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());

@@ -90,6 +90,8 @@ enum Check {
     Docs,
     /// Generated files are up to date
     Generated,
+    /// Our C types of libibverbs are what its header says
+    Verbs,
     /// The verifier over every plan, and over mutated ones, optimised and with its counts
     Proofs,
     /// The shared-memory ring and the turnstile under loom: every interleaving
@@ -116,7 +118,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 17] = [
+const ALL: [Check; 18] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -124,6 +126,7 @@ const ALL: [Check; 17] = [
     Check::Unit,
     Check::Docs,
     Check::Generated,
+    Check::Verbs,
     Check::Proofs,
     Check::Loom,
     Check::Tsan,
@@ -146,6 +149,7 @@ impl Check {
             Check::Unit => cargo::unit(),
             Check::Docs => cargo::docs(),
             Check::Generated => generate::check(),
+            Check::Verbs => cargo::verbs(),
             Check::Proofs => cargo::proofs(),
             Check::Loom => cargo::loom(),
             Check::Tsan => cargo::tsan(),

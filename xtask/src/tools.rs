@@ -1,4 +1,4 @@
-//! Programs that a check needs beside cargo: found, installed where that is allowed, or named as missing.
+//! Programs and headers that a check needs beside cargo: found, installed where that is allowed, or named as missing.
 
 use crate::shell::{command, read, run, target};
 use std::path::PathBuf;
@@ -15,21 +15,27 @@ pub(crate) fn need(program: &str) -> Result<(), String> {
 
 /// [`need`] of a program whose package has another name.
 pub(crate) fn need_from(program: &str, package: &str) -> Result<(), String> {
-    if present(program) {
-        return Ok(());
-    }
+    if present(program) { Ok(()) } else { install(program, package) }
+}
+
+/// Makes sure that a C header is there, of a package of Debian.
+pub(crate) fn need_header(header: &str, package: &str) -> Result<(), String> {
+    if PathBuf::from("/usr/include").join(header).exists() { Ok(()) } else { install(header, package) }
+}
+
+fn install(what: &str, package: &str) -> Result<(), String> {
     let root = read(&mut command("id -u")).is_ok_and(|id| id.trim() == "0");
     if !root || !present("apt-get") {
-        return Err(format!("{program} is missing: install it (Debian: apt-get install {package})"));
+        return Err(format!("{what} is missing: install it (Debian: apt-get install {package})"));
     }
-    println!("{program} is missing: installing {package}");
+    println!("{what} is missing: installing {package}");
     let install = format!("apt-get install -y --no-install-recommends {package}");
     let mut installed = run(command(&install).env("DEBIAN_FRONTEND", "noninteractive"));
     if installed.is_err() {
         installed = run(&mut command("apt-get update"))
             .and_then(|()| run(command(&install).env("DEBIAN_FRONTEND", "noninteractive")));
     }
-    installed.map_err(|e| format!("{program} is missing and cannot be installed: {e}"))
+    installed.map_err(|e| format!("{what} is missing and cannot be installed: {e}"))
 }
 
 /// A subcommand of cargo: found, or built from crates.io into the target folder. Returns the program.

@@ -67,6 +67,22 @@ impl Mapping {
         self.len
     }
 
+    /// `N` bytes from `offset`, which must lie inside.
+    #[inline]
+    pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let piece = self.piece().slice(offset, N);
+        // SAFETY: inside of the mapping, as `slice` has checked; bytes have no alignment.
+        unsafe { piece.as_ptr().cast::<[u8; N]>().read() }
+    }
+
+    /// Writes `N` bytes from `offset` on, which must lie inside.
+    #[inline]
+    pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        let piece = self.piece_mut().slice(offset, N);
+        // SAFETY: as for `read`.
+        unsafe { piece.as_mut_ptr().cast::<[u8; N]>().write(bytes) }
+    }
+
     /// All of it. Whoever keeps a part of the piece keeps the mapping too.
     pub(crate) fn piece(&self) -> Piece {
         // SAFETY: mapped readable; the rest is the contract of `Piece`.

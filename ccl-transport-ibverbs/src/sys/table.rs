@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The version of the symbols that every libibverbs since 2006 has.
 const BASE: &CStr = c"IBVERBS_1.1";
+/// The version before, of another ABI; of the completion channels' functions still the only one.
+const OLD: &CStr = c"IBVERBS_1.0";
 
 macro_rules! table {
     (
@@ -54,8 +56,8 @@ table! {
         ibv_dealloc_pd: fn(*mut ibv_pd) -> c_int = BASE;
         ibv_reg_mr: fn(*mut ibv_pd, *mut c_void, size_t, c_int) -> *mut ibv_mr = BASE;
         ibv_dereg_mr: fn(*mut ibv_mr) -> c_int = BASE;
-        ibv_create_comp_channel: fn(*mut ibv_context) -> *mut ibv_comp_channel = c"IBVERBS_1.0";
-        ibv_destroy_comp_channel: fn(*mut ibv_comp_channel) -> c_int = c"IBVERBS_1.0";
+        ibv_create_comp_channel: fn(*mut ibv_context) -> *mut ibv_comp_channel = OLD;
+        ibv_destroy_comp_channel: fn(*mut ibv_comp_channel) -> c_int = OLD;
         ibv_create_cq: fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq = BASE;
         ibv_destroy_cq: fn(*mut ibv_cq) -> c_int = BASE;
         ibv_get_cq_event: fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int = BASE;
@@ -100,6 +102,8 @@ impl Table {
 struct Object {
     file: String,
     handle: *mut c_void,
+    /// Whether its symbols have libibverbs' versions, as all but fakes have.
+    versioned: bool,
 }
 
 impl Object {
@@ -115,13 +119,20 @@ impl Object {
         if handle.is_null() {
             return Err(cannot(loader_says()));
         }
-        Ok(Object { file: file.to_string(), handle })
+        let probe = c"ibv_get_device_list".as_ptr();
+        let versioned =
+            [BASE, OLD].iter().any(|version| !versioned(handle, probe, version.as_ptr()).is_null());
+        Ok(Object { file: file.to_string(), handle, versioned })
     }
 
     /// A symbol of this version, or null. In an object without versions the name alone decides.
     fn find(&self, symbol: &str, version: &CStr) -> *mut c_void {
         let symbol = CString::new(symbol).expect("symbols are literals without null bytes");
-        find(self.handle, symbol.as_ptr(), version.as_ptr())
+        if self.versioned {
+            return versioned(self.handle, symbol.as_ptr(), version.as_ptr());
+        }
+        // SAFETY: an open handle and a string that ends in null.
+        unsafe { libc::dlsym(self.handle, symbol.as_ptr()) }
     }
 
     fn required(&self, symbol: &str, version: &CStr) -> Result<*mut c_void> {
@@ -137,15 +148,15 @@ impl Object {
 
 /// Not dlsym where versions are known: Debian's library carries old `@IBVERBS_1.0` symbols beside `@@IBVERBS_1.1`.
 #[cfg(target_env = "gnu")]
-fn find(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void {
+fn versioned(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void {
     // SAFETY: an open handle and two strings that end in null.
     unsafe { libc::dlvsym(handle, symbol, version) }
 }
 
+/// Other C libraries' loaders find the newest.
 #[cfg(not(target_env = "gnu"))]
-fn find(handle: *mut c_void, symbol: *const c_char, _version: *const c_char) -> *mut c_void {
-    // SAFETY: an open handle and a string that ends in null.
-    unsafe { libc::dlsym(handle, symbol) }
+fn versioned(_handle: *mut c_void, _symbol: *const c_char, _version: *const c_char) -> *mut c_void {
+    std::ptr::null_mut()
 }
 
 fn loader_says() -> String {

@@ -148,6 +148,18 @@ impl Memory {
         self.0.piece_mut().slice(offset, len)
     }
 
+    /// `N` bytes from `offset`: a header, say. Panics if they do not lie inside.
+    #[inline]
+    pub fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
+        self.0.read(offset)
+    }
+
+    /// Writes `N` bytes from `offset` on. Panics if they do not lie inside.
+    #[inline]
+    pub fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
+        self.0.write(offset, bytes);
+    }
+
     fn extent(&self) -> Extent {
         Extent { start: self.0.address(), len: self.len() }
     }
@@ -204,7 +216,7 @@ impl Extent {
     /// Whether all of `other` lies inside.
     #[inline]
     pub fn covers(self, other: Extent) -> bool {
-        self.start <= other.start && other.end() <= self.end()
+        other.is_empty() || self.start <= other.start && other.end() <= self.end()
     }
 }
 
@@ -231,8 +243,7 @@ impl Region {
     /// A piece that lies inside, for a send. Panics if it does not.
     #[inline]
     pub fn sge(&self, piece: Piece) -> Sge {
-        let part = Extent::of(piece);
-        assert!(self.extent.covers(part), "a piece outside of its region");
+        let part = self.part(piece);
         let length = u32::try_from(part.len).expect("a piece longer than a work request can say");
         Sge(sys::ibv_sge { addr: part.start, length, lkey: self.raw.lkey() })
     }
@@ -246,9 +257,15 @@ impl Region {
     /// What a peer needs to write to this piece, which must lie inside. Panics if it does not.
     #[inline]
     pub fn remote(&self, piece: PieceMut) -> Remote {
-        let part = Extent::of(piece.as_piece());
+        Remote { address: self.part(piece.as_piece()).start, key: self.raw.rkey() }
+    }
+
+    #[inline]
+    fn part(&self, piece: Piece) -> Extent {
+        let part = Extent::of(piece);
         assert!(self.extent.covers(part), "a piece outside of its region");
-        Remote { address: part.start, key: self.raw.rkey() }
+        // A piece without bytes has no address.
+        if part.is_empty() { Extent { len: 0, ..self.extent } } else { part }
     }
 }
 
@@ -303,8 +320,9 @@ mod tests {
             assert_eq!(memory.len(), len);
             let align = if len >= 2 << 20 { 2 << 20 } else { rustix::param::page_size() };
             assert_eq!(memory.slice(0, len).as_ptr().addr() % align, 0);
-            let copy = Memory::allocate(len).unwrap();
-            copy.slice_mut(0, len).copy_from(memory.slice(0, len));
+            assert_eq!(memory.read::<1>(len - 1), [0]);
+            memory.write(len - 1, [7]);
+            assert_eq!(memory.read::<1>(len - 1), [7]);
         }
         let text = Memory::allocate(0).unwrap_err().to_string();
         assert!(text.contains("mapping 0 bytes failed") && text.contains("at least one byte"), "{text}");
