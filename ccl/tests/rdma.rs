@@ -13,7 +13,9 @@ fn hosts(count: u32) -> String {
 }
 
 fn config(host: u32, rails: u32) -> Config {
-    let mut config = Config { net: Network::Ib, host_id: Some(format!("host-{host}")), ..Config::default() };
+    let mut config = Config::default();
+    config.net = Network::Ib;
+    config.host_id = Some(format!("host-{host}"));
     config.ib.library = Some(Fake::library().to_string_lossy().into_owned());
     let names: Vec<_> = (0..rails).map(|rail| format!("h{host}r{rail}")).collect();
     config.ib.hca = Some(format!("={}", names.join(",")).parse().unwrap());
