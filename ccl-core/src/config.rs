@@ -84,8 +84,6 @@ pub struct Config {
     /// `RDMACCL_PROFILE`: file with the constants of the cost function, or `none` for the built-in ones; `None`: the file at
     /// its [usual place](Config::profile_path), if there is one.
     pub profile: Option<String>,
-    /// `RDMACCL_IBVERBS`: the file of libibverbs; `None`: the system's.
-    pub ibverbs: Option<String>,
     /// `RDMACCL_IB_…`: queue pairs and the devices below them.
     pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
@@ -245,7 +243,7 @@ variables! {
     "RDMACCL_SECRET" = "", "Secret of this run, the same on all ranks, where they meet without RDMACCL_ID.",
         "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
         |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
-    "RDMACCL_IBVERBS" = "", "File of libibverbs, if another one than the system's.", "a path", ibverbs: |v| text(v).map(Some), shown;
+    "RDMACCL_IBVERBS" = "", "File of libibverbs, in place of the system's.", "a path", ib.library: |v| text(v).map(Some), shown;
     "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
         "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",
@@ -396,7 +394,6 @@ impl Default for Config {
             flight_calls: 256,
             flight_dir: None,
             profile: None,
-            ibverbs: None,
             ib: Ib::default(),
             places: profile::Places::default(),
             from_environment: Vec::new(),

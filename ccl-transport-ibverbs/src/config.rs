@@ -10,18 +10,16 @@ pub struct IbConfig {
     pub slot_bytes: usize,
     /// Pieces on a link that may be published and not yet released: 1 … 1024.
     pub credits: u32,
-    /// Devices, GIDs, packets and queue pairs, as far as the user has a word in it.
+    /// Library, devices, GIDs, packets and queue pairs, as far as the user has a word in it.
     pub ib: Ib,
     /// Which of its host's ranks this is, to begin with another rail than its neighbours.
     pub local_rank: u32,
-    /// The file of libibverbs, if another one than the system's (`RDMACCL_IBVERBS`).
-    pub library: Option<String>,
 }
 
 impl Default for IbConfig {
     fn default() -> IbConfig {
         let Config { slot_bytes, credits, ib, .. } = Config::default();
-        IbConfig { slot_bytes, credits, ib, local_rank: 0, library: None }
+        IbConfig { slot_bytes, credits, ib, local_rank: 0 }
     }
 }
 

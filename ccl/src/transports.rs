@@ -27,11 +27,7 @@ impl Opener for Transports<'_> {
     fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
         let mut opened: Vec<Box<dyn Transport>> = Vec::new();
         if self.0.net.allows_ib() {
-            match open_ib(bootstrap, self.0) {
-                Ok(ib) => opened.push(Box::new(ib)),
-                Err(error) if !self.0.net.allows_tcp() => return Err(error),
-                Err(error) => tracing::info!(target: "net", %error, "no RDMA"),
-            }
+            opened.extend(open_ib(bootstrap, self.0)?.map(|ib| Box::new(ib) as Box<dyn Transport>));
         }
         if self.0.net.allows_tcp() {
             opened.push(Box::new(open_tcp(bootstrap, self.0)?));
@@ -40,23 +36,29 @@ impl Opener for Transports<'_> {
     }
 }
 
-fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<IbTransport> {
+/// How many ranks of this rank's host come before it.
+fn local_rank(bootstrap: &Bootstrap) -> u32 {
+    let hosts: Vec<String> = bootstrap.peers().into_iter().map(|peer| peer.host).collect();
+    let (before, from) = hosts.split_at(bootstrap.rank() as usize);
+    before.iter().filter(|host| from.first() == Some(host)).count() as u32
+}
+
+/// RDMA, if this machine has it; where the user wants nothing else it must.
+fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>> {
     let ib = IbConfig {
         slot_bytes: config.slot_bytes,
         credits: config.credits,
         ib: config.ib.clone(),
-        local_rank: local_rank(bootstrap),
-        library: config.ibverbs.clone(),
+        local_rank: config.local_rank.unwrap_or_else(|| local_rank(bootstrap)),
     };
-    IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib)
-}
-
-/// How many ranks of this rank's host come before it.
-fn local_rank(bootstrap: &Bootstrap) -> u32 {
-    let hosts: Vec<String> = bootstrap.peers().into_iter().map(|peer| peer.host).collect();
-    let (before, _) = hosts.split_at(bootstrap.rank() as usize);
-    let own = &hosts[bootstrap.rank() as usize];
-    before.iter().filter(|host| *host == own).count() as u32
+    match IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib) {
+        Ok(transport) => Ok(Some(transport)),
+        Err(error) if config.net == Network::Ib => Err(error),
+        Err(error) => {
+            tracing::info!(target: "net", %error, "this host has no RDMA");
+            Ok(None)
+        }
+    }
 }
 
 fn open_tcp(bootstrap: &Bootstrap, config: &Config) -> Result<TcpTransport> {

@@ -8,6 +8,8 @@ use std::str::FromStr;
 /// transport, which says why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ib {
+    /// `RDMACCL_IBVERBS`: the file of libibverbs; `None`: the system's.
+    pub library: Option<String>,
     /// `RDMACCL_IB_HCA`: devices and ports to use; `None`: every active one of the best kind.
     pub hca: Option<HcaFilter>,
     /// `RDMACCL_IB_GID_INDEX`: entry of the port's GID table; `None`: chosen by type, family and reach.
@@ -35,6 +37,7 @@ pub struct Ib {
 impl Default for Ib {
     fn default() -> Ib {
         Ib {
+            library: None,
             hca: None,
             gid_index: None,
             address_family: Family::Any,

@@ -13,7 +13,7 @@
 //! | where a process begins | [`nearness`] | NUMA node, number of the rank on its host |
 //! | how much is on its way | [`window`] | bandwidth × delay |
 //!
-//! A [`Choice`] has its `why`, in plain words; what cannot be is an error that names the cure. [`table`] prints it all.
+//! A [`Choice`] has its `why`, in plain words; what cannot be is an error that names the cure. [`table`] says it all in a line.
 
 use std::fmt;
 

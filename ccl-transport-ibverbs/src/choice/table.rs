@@ -1,58 +1,77 @@
-//! What was chosen, for people: one row per peer and rail.
+//! What was chosen for a peer, in a line of the table that `RDMACCL_DEBUG=net` prints.
 
+use super::patience::Patience;
+use super::{Choice, quality};
 use std::fmt;
+use std::net::IpAddr;
 
-/// A connection to a peer over one pair of rails.
+/// A pair of rails that carries links to a peer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// The peer.
-    pub peer: u32,
-    /// Its host.
-    pub host: String,
-    /// Device and port here.
-    pub here: String,
-    /// Device and port there.
-    pub there: String,
-    /// GID here.
-    pub gid: String,
-    /// GID there.
-    pub peer_gid: String,
+pub struct Way {
+    /// Device and port here, and the GID.
+    pub here: (String, IpAddr),
+    /// The same there.
+    pub there: (String, IpAddr),
     /// Packet payload in bytes.
-    pub mtu: u16,
-    /// Queue pairs.
-    pub queue_pairs: usize,
-    /// Traffic class and service level.
-    pub quality: String,
-    /// The reasons, one after the other.
+    pub mtu: Choice<u16>,
+    /// Why these two ports.
     pub why: String,
 }
 
-/// Rows with a heading, columns as wide as they need.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table(pub Vec<Row>);
+/// How a peer is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ways {
+    /// The peer's host.
+    pub host: String,
+    /// The pairs of rails; at least one.
+    pub ways: Vec<Way>,
+    /// Queue pairs of each.
+    pub queue_pairs: Choice<u32>,
+    /// Why the first GID.
+    pub gid_why: String,
+    /// How the network treats the packets.
+    pub traffic_class: Choice<u8>,
+    /// The same on InfiniBand.
+    pub service_level: Choice<u8>,
+    /// How long they are tried.
+    pub patience: Choice<Patience>,
+}
 
-impl fmt::Display for Table {
+impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heading = ["peer", "host", "port", "peer's", "gid", "peer's", "mtu", "qps", "class", "why"];
-        let mut lines = vec![heading.map(String::from)];
-        lines.extend(self.0.iter().map(|row| {
-            let row = row.clone();
-            let (peer, mtu, qps) = (row.peer.to_string(), row.mtu.to_string(), row.queue_pairs.to_string());
-            [peer, row.host, row.here, row.there, row.gid, row.peer_gid, mtu, qps, row.quality, row.why]
-        }));
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<_> = (0..heading.len()).map(width).collect();
-        for (number, line) in lines.iter().enumerate() {
-            if number > 0 {
-                writeln!(f)?;
-            }
-            let (last, others) = line.split_last().expect("ten columns");
-            for (cell, width) in others.iter().zip(&widths) {
-                write!(f, "{cell:<width$}  ")?;
-            }
-            f.write_str(last)?;
+        let ((here, gid), (there, their_gid)) = (&self.here, &self.there);
+        write!(f, "{here} ({gid}) to {there} ({their_gid}), MTU {}", self.mtu.value)
+    }
+}
+
+/// All pairs of rails; then the reasons, those of the pairs where they change.
+impl fmt::Display for Ways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}: ", self.host)?;
+        for (i, way) in self.ways.iter().enumerate() {
+            write!(f, "{}{way}", if i > 0 { "; " } else { "" })?;
         }
-        Ok(())
+        let class = quality::described(self.traffic_class.value);
+        write!(
+            f,
+            "; {} queue pairs each, class {class}, SL {}",
+            self.queue_pairs.value, self.service_level.value
+        )?;
+        write!(f, "; {}; because", self.patience.value)?;
+        let mut told = ("", "");
+        for way in &self.ways {
+            let whys = (way.why.as_str(), way.mtu.why.as_str());
+            if whys != told {
+                write!(f, " ports: {}, MTU: {},", whys.0, whys.1)?;
+                told = whys;
+            }
+        }
+        let (queue_pairs, class) = (&self.queue_pairs.why, &self.traffic_class.why);
+        write!(
+            f,
+            " GID: {}, queue pairs: {queue_pairs}, class: {class}, SL: {}, retries: {}",
+            self.gid_why, self.service_level.why, self.patience.why
+        )
     }
 }
 
@@ -61,25 +80,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_one_another() {
-        let row = |peer: u32, host: &str| Row {
-            peer,
-            host: host.into(),
-            here: "mlx5_0:1".into(),
-            there: "mlx5_1:1".into(),
-            gid: "10.0.0.1".into(),
-            peer_gid: "10.0.0.22".into(),
-            mtu: 4096,
-            queue_pairs: 4,
-            quality: "106 (DSCP 26, ECN 2), SL 0".into(),
+    fn every_pair_is_named_and_every_reason_once() {
+        let way = |k: u8| Way {
+            here: (format!("mlx5_{k}:1"), [10, 0, k, 1].into()),
+            there: (format!("mlx5_{k}:1"), [10, 0, k, 2].into()),
+            mtu: Choice::new(4096, "both ports have it"),
             why: "same network".into(),
         };
-        let text = Table(vec![row(1, "a"), row(12, "a-long-name")]).to_string();
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|line| line.trim_end() == *line));
-        let at = |line: &str, text: &str| line.find(text).unwrap();
-        assert_eq!(at(lines[0], "why"), at(lines[1], "same"));
-        assert_eq!(at(lines[1], "same"), at(lines[2], "same"));
+        let ways = Ways {
+            host: "b".into(),
+            ways: vec![way(0), way(1)],
+            queue_pairs: Choice::new(4, "Ethernet"),
+            gid_why: "routed".into(),
+            traffic_class: Choice::new(106, "RDMACCL_IB_TC"),
+            service_level: Choice::new(0, "nobody set one"),
+            patience: Choice::new(Patience { timeout: 16, retry_count: 7, rnr_retry: 0 }, "several rails"),
+        };
+        let text = ways.to_string();
+        assert!(
+            text.starts_with("host b: mlx5_0:1 (10.0.0.1) to mlx5_0:1 (10.0.0.2), MTU 4096; mlx5_1:1"),
+            "{text}"
+        );
+        assert!(text.contains("106 (DSCP 26, ECN 2)") && text.contains("class: RDMACCL_IB_TC"), "{text}");
+        assert_eq!((text.matches("same network").count(), text.lines().count()), (1, 1));
     }
 }

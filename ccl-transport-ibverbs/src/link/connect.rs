@@ -3,13 +3,12 @@
 use super::connection::Connection;
 use super::failure::of_peer;
 use super::incoming::Incoming;
-use super::lane::{self, Lane};
+use super::lane::{self, Lane, Window};
 use super::outgoing::{Lines, Outgoing};
 use super::proposal::Proposal;
 use super::terms::{Newcomer, Place, Row, Terms, decode_ready, encode_ready};
 use super::transport::IbTransport;
 use super::wire::{FRONT, LINE, MOST_LINKS};
-use crate::choice::table::Table;
 use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
 use ccl_core::transport::{Exchange, LinkKey};
 use ccl_core::{Error, Rank, Result};
@@ -41,12 +40,20 @@ impl IbTransport {
         if rows.is_empty() {
             return Ok(());
         }
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        // Half-made connections are of no use.
+        self.connect_all(&rows, exchange).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn connect_all(&mut self, rows: &BTreeMap<Rank, Rows>, exchange: &mut dyn Exchange) -> Result<()> {
         let peers: Vec<Rank> = rows.keys().copied().collect();
         let strangers: Vec<Rank> =
             peers.iter().copied().filter(|peer| !self.connections.contains_key(peer)).collect();
         let mut outcome = self.meet(&strangers, exchange)?;
         let prepared = match &outcome {
-            Ok(()) => self.prepare_all(&rows),
+            Ok(()) => self.prepare_all(rows),
             Err(error) => Err(error.clone()),
         };
         let words = match &prepared {
@@ -56,7 +63,7 @@ impl IbTransport {
         // Whoever has failed goes on to speak, so that nobody waits for it in vain.
         let answers = exchange.swap(&words)?;
         let opened = prepared.and_then(|prepared| {
-            let theirs = self.read_terms(&rows, &answers)?;
+            let theirs = self.read_terms(rows, &answers)?;
             self.go_live(&prepared, &theirs)?;
             Ok((prepared, theirs))
         });
@@ -70,12 +77,8 @@ impl IbTransport {
             outcome = outcome.and_then(|()| ready(peer, answer));
         }
         outcome?;
-        for (peer, row) in &rows {
+        for (peer, row) in rows {
             self.add(*peer, row, &prepared[peer], &theirs[peer])?;
-        }
-        let table = Table(strangers.iter().flat_map(|peer| self.rows_of(*peer)).collect());
-        if !table.0.is_empty() {
-            tracing::debug!(target: "net", rank = self.rank, "connected over RDMA\n{table}");
         }
         Ok(())
     }
@@ -152,7 +155,7 @@ impl IbTransport {
             .then(|| Memory::allocate(row.from.len() * self.ring_bytes()))
             .transpose()?;
         let lines = (!row.to.is_empty())
-            .then(|| Memory::allocate(row.to.len() * self.credits as usize * LINE))
+            .then(|| Memory::allocate(row.to.len() * self.window().slots as usize * LINE))
             .transpose()?;
         let mut remotes = vec![Remote::default(); connection.pairs.len()];
         let (mut regions, mut by_adapter) = (Vec::new(), BTreeMap::new());
@@ -192,7 +195,11 @@ impl IbTransport {
     }
 
     fn ring_bytes(&self) -> usize {
-        self.stride() * self.credits as usize
+        self.stride() * self.window().slots as usize
+    }
+
+    fn window(&self) -> Window {
+        Window::of(self.credits)
     }
 
     /// A queue pair that can take receives.
@@ -201,8 +208,9 @@ impl IbTransport {
         let port = &self.ports[connection.rail(connection.pair_of(place))];
         let (at, number) = (port.adapter, port.rail.port);
         let (channels, ends) = (connection.channels, connection.ends(&self.proposal, place));
+        let window = self.window();
         let adapter = &mut self.adapters[at];
-        let caps = lane::caps(channels, self.credits);
+        let caps = lane::caps(channels, window);
         let queue = adapter.queue(2 * (caps.sends + caps.receives))?;
         let setup =
             QueuePairSetup { kind: QueuePairKind::Reliable, sends_to: &queue, receives_to: &queue, caps };
@@ -211,7 +219,7 @@ impl IbTransport {
         let newcomer = Newcomer { place, number: pair.number(), first_packet: random() };
         let id = self.lanes.len() as u32;
         let mut lane = Lane::new(pair, id, peer, at, number, ends);
-        lane.fill(channels, self.credits)?;
+        lane.fill(channels, window)?;
         self.lanes.push(lane);
         self.connections.get_mut(&peer).expect("met before").lanes.insert(place, id);
         Ok(newcomer)
@@ -255,7 +263,7 @@ impl IbTransport {
     }
 
     /// Connects the new queue pairs.
-    fn go_live(&self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
+    fn go_live(&mut self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
         for (&peer, Prepared { terms, .. }) in prepared {
             for ours in &terms.newcomers {
                 let mut newcomers = theirs[&peer].newcomers.iter();
@@ -263,9 +271,12 @@ impl IbTransport {
                 let there = there
                     .ok_or_else(|| of_peer(peer, "it spreads the links over queue pairs differently"))?;
                 let lane = self.connections[&peer].lanes[&ours.place];
-                let pair = &self.lanes[lane as usize].pair;
-                pair.ready_to_receive(&self.way_to(peer, ours.place, there.number, there.first_packet))?;
-                pair.ready_to_send(&self.manner_to(peer, ours.first_packet))?;
+                let way = self.way_to(peer, ours.place, there.number, there.first_packet);
+                let manner = self.manner_to(peer, ours.first_packet);
+                let lane = &mut self.lanes[lane as usize];
+                lane.pair.ready_to_receive(&way)?;
+                lane.pair.ready_to_send(&manner)?;
+                lane.live = true;
             }
         }
         Ok(())
@@ -274,7 +285,8 @@ impl IbTransport {
     /// Adds the new links with a peer.
     fn add(&mut self, peer: Rank, row: &Rows, prepared: &Prepared, theirs: &Terms) -> Result<()> {
         let connection = &self.connections[&peer];
-        let (stride, ring_bytes, credits) = (self.stride(), self.ring_bytes(), self.credits);
+        let (stride, ring_bytes, window) = (self.stride(), self.ring_bytes(), self.window());
+        let slots = window.slots as usize;
         for (i, &channel) in row.to.iter().enumerate() {
             let place = connection.place(channel);
             let pair = connection.pair_of(place);
@@ -287,8 +299,8 @@ impl IbTransport {
                 key,
                 connection.lanes[&place],
                 (ring, stride as u64, their),
-                (Arc::clone(lines), i * credits as usize),
-                credits,
+                (Arc::clone(lines), i * slots),
+                window.slots,
             ));
         }
         for (i, &channel) in row.from.iter().enumerate() {
@@ -302,7 +314,7 @@ impl IbTransport {
                 lane,
                 their,
                 (rings.clone(), i * ring_bytes, stride),
-                credits,
+                window,
             ));
         }
         for channel in row.to.iter().chain(&row.from) {
@@ -313,7 +325,7 @@ impl IbTransport {
             }
         }
         self.regions.extend(prepared.regions.iter().cloned());
-        self.link_bytes += (row.to.len() * credits as usize * LINE + row.from.len() * ring_bytes) as u64;
+        self.link_bytes += (row.to.len() * slots * LINE + row.from.len() * ring_bytes) as u64;
         if row.to.is_empty() { Ok(()) } else { self.pool.ensure(&self.adapters) }
     }
 }

@@ -6,7 +6,7 @@ use super::terms::Place;
 use super::transport::IbTransport;
 use crate::choice::pairing::{Pair, Side, pair};
 use crate::choice::survey::Layer;
-use crate::choice::table::Row;
+use crate::choice::table::{Way, Ways};
 use crate::choice::{Choice, mtu, paths, patience, quality};
 use crate::verbs::{Gid, Mtu, Path, ReadyToReceive, ReadyToSend};
 use ccl_core::{Rank, Result};
@@ -143,34 +143,33 @@ impl IbTransport {
         }
     }
 
-    /// What was chosen for a peer, one row per pair of rails.
-    pub(super) fn rows_of(&self, peer: Rank) -> Vec<Row> {
+    /// What was chosen for a peer.
+    pub(super) fn ways_to(&self, peer: Rank) -> Ways {
         let connection = &self.connections[&peer];
-        let row = |pair: usize| {
+        let way = |pair: usize| {
             let (here, there) = connection.sides(&self.proposal, pair);
-            let rail = &self.ports[connection.rail(pair)].rail;
-            let class = quality::traffic_class(rail, &self.settings);
-            let level = quality::service_level(&self.settings);
-            let patience = patience::choose(connection.pairs.len(), &self.settings);
-            let mtu = &connection.mtus[pair];
-            let qps = paths::queue_pairs(rail, &self.settings);
-            Row {
-                peer,
-                host: there.host().to_string(),
-                here: here.rail().name.clone(),
-                there: there.rail().name.clone(),
-                gid: here.gid().ip().to_string(),
-                peer_gid: there.gid().ip().to_string(),
-                mtu: mtu.value,
-                queue_pairs: connection.queue_pairs as usize,
-                quality: format!("{}, SL {}", quality::described(class.value), level.value),
-                why: format!(
-                    "pair: {}; gid: {}; mtu: {}; qps: {}; class: {}; {patience}",
-                    connection.pairs[pair].why, rail.gid_why, mtu.why, qps.why, class.why
-                ),
+            Way {
+                here: (here.rail().name.clone(), here.gid().ip()),
+                there: (there.rail().name.clone(), there.gid().ip()),
+                mtu: connection.mtus[pair].clone(),
+                why: connection.pairs[pair].why.clone(),
             }
         };
-        (0..connection.pairs.len()).map(row).collect()
+        let rail = &self.ports[connection.rail(0)].rail;
+        let own = paths::queue_pairs(rail, &self.settings);
+        let queue_pairs = match own.value == connection.queue_pairs {
+            true => own,
+            false => Choice::new(connection.queue_pairs, "the peer wants so many"),
+        };
+        Ways {
+            host: connection.theirs.offer.host.clone(),
+            ways: (0..connection.pairs.len()).map(way).collect(),
+            queue_pairs,
+            gid_why: rail.gid_why.clone(),
+            traffic_class: quality::traffic_class(rail, &self.settings),
+            service_level: quality::service_level(&self.settings),
+            patience: patience::choose(connection.pairs.len(), &self.settings),
+        }
     }
 }
 

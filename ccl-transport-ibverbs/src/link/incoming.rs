@@ -1,5 +1,6 @@
 //! The receiving end of one link: a ring of slots that the peer writes, and the credits that it gets back.
 
+use super::lane::Window;
 use super::outgoing::Corrupt;
 use super::sys::read_header;
 use super::wire::{FRONT, HEADER, Header};
@@ -20,7 +21,7 @@ pub(crate) struct Incoming {
     /// Where the ring begins, and its slots' distance.
     first: usize,
     stride: usize,
-    credits: u32,
+    window: Window,
     arrived: u32,
     released: u32,
     /// What the sender knows of `released`.
@@ -38,7 +39,7 @@ impl Incoming {
         lane: u32,
         their: u32,
         (memory, first, stride): (Memory, usize, usize),
-        credits: u32,
+        window: Window,
     ) -> Incoming {
         Incoming {
             key,
@@ -48,12 +49,12 @@ impl Incoming {
             memory,
             first,
             stride,
-            credits,
+            window,
             arrived: 0,
             released: 0,
             reported: 0,
             peeked: false,
-            messages: vec![(0, 0); credits as usize].into(),
+            messages: vec![(0, 0); window.slots as usize].into(),
             counters: Counters::default(),
         }
     }
@@ -62,8 +63,8 @@ impl Incoming {
     /// direction.
     #[inline]
     pub(crate) fn arrive(&mut self, slot: u32, bytes: usize) -> Result<u32, Corrupt> {
-        let position = self.arrived % self.credits;
-        if slot != position || self.waiting() == self.credits {
+        let position = self.arrived % self.window.slots;
+        if slot != position || self.waiting() == self.window.slots {
             return Err(Corrupt("a message came into a slot that is not its turn"));
         }
         let at = self.first + position as usize * self.stride + FRONT - HEADER;
@@ -92,7 +93,7 @@ impl Incoming {
             return None;
         }
         self.peeked = true;
-        let position = (self.released % self.credits) as usize;
+        let position = (self.released % self.window.slots) as usize;
         let (tag, len) = self.messages[position];
         let piece = self.memory.slice(self.first + position * self.stride + FRONT, len as usize);
         Some(Arrival { piece, tag })
@@ -104,7 +105,7 @@ impl Incoming {
         if !std::mem::take(&mut self.peeked) {
             return false;
         }
-        let (_, len) = self.messages[(self.released % self.credits) as usize];
+        let (_, len) = self.messages[(self.released % self.window.slots) as usize];
         self.released = self.released.wrapping_add(1);
         self.counters.pieces += 1;
         self.counters.bytes += u64::from(len);
@@ -112,12 +113,10 @@ impl Incoming {
         true
     }
 
-    /// Whether credits should go back by themselves: half of them are owed, or the sender has none left and one is.
+    /// Whether so much is owed that it goes back by itself.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
-        let owed = self.released.wrapping_sub(self.reported);
-        let sent = self.arrived.wrapping_sub(self.reported);
-        owed >= self.credits.div_ceil(2) || owed > 0 && sent == self.credits
+        self.released.wrapping_sub(self.reported) >= self.window.batch
     }
 
     /// What the sender is told now.
@@ -137,7 +136,7 @@ mod tests {
 
     fn link() -> Incoming {
         let key = LinkKey { from: 1, to: 0, channel: 0 };
-        Incoming::new(key, 0, 0, (Memory::allocate(4 * STRIDE).unwrap(), 0, STRIDE), 4)
+        Incoming::new(key, 0, 0, (Memory::allocate(5 * STRIDE).unwrap(), 0, STRIDE), Window::of(4))
     }
 
     fn put(link: &Incoming, slot: usize, header: Header) {
@@ -146,31 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn credits_go_back_by_halves_or_when_the_sender_has_none() {
+    fn credits_go_back_by_halves() {
         let mut link = link();
-        let mut number = 0;
-        let mut arrive = |link: &mut Incoming| {
-            put(link, number % 4, Header { tag: 7, number: number as u32, len: 3, released: 0 });
-            link.arrive(number as u32 % 4, HEADER + 3).unwrap();
-            number += 1;
-        };
-        let release = |link: &mut Incoming| {
+        for number in 0..20u32 {
+            let slot = number % 5;
+            put(&link, slot as usize, Header { tag: 7, number, len: 3, released: 0 });
+            link.arrive(slot, HEADER + 3).unwrap();
+            assert!(!link.owes());
             assert_eq!(link.peek().unwrap().tag, 7);
             assert!(link.release());
-        };
-        arrive(&mut link);
-        release(&mut link);
-        assert!(!link.owes(), "one of four");
-        arrive(&mut link);
-        release(&mut link);
-        assert!(link.owes(), "half");
-        assert_eq!(link.report(), 2);
-        (0..4).for_each(|_| arrive(&mut link));
-        assert!(!link.owes(), "nothing is released");
-        release(&mut link);
-        assert!(link.owes(), "the sender has none left");
-        assert_eq!(link.report(), 3);
-        assert!(!link.owes());
+            assert_eq!(link.owes(), number % 2 == 1);
+            if link.owes() {
+                assert_eq!(link.report(), number + 1);
+            }
+        }
     }
 
     #[test]

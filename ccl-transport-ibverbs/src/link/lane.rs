@@ -1,7 +1,7 @@
 //! One queue pair to one peer, and what is posted to it.
 //!
 //! All receives are without bytes: every message is an RDMA write with immediate, which takes one. As many are posted as
-//! the peer can have messages under way (the credits of each link, two returns of credits per link, one goodbye), and a
+//! the peer can have messages under way (the window of each link, two returns of credits per link, one goodbye), and a
 //! batch more, since they are posted again in batches. So the peer never finds none.
 
 use super::failure;
@@ -18,22 +18,45 @@ const BATCH: u32 = 16;
 pub(crate) const INLINE_MESSAGE: usize = HEADER + INLINE_BYTES;
 const _: () = assert!(FRONT >= HEADER);
 
+/// How a link's credits are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Messages that may be published and not returned.
+    pub(crate) slots: u32,
+    /// Releases that are returned together.
+    pub(crate) batch: u32,
+}
+
+impl Window {
+    /// Releases go back by halves of the credits. Those that are on their way back would be missed, so a link has as many
+    /// slots more: what was published and not released never has to wait for less than all credits.
+    pub(crate) fn of(credits: u32) -> Window {
+        let batch = credits.div_ceil(2);
+        Window { slots: credits + batch - 1, batch }
+    }
+
+    /// Messages that the peer can have under way on a link of each direction: pieces, and returns of credits.
+    fn messages(self) -> u32 {
+        self.slots + self.slots / self.batch
+    }
+}
+
 /// Receives that a queue pair for so many channels needs.
-fn receives(channels: u32, credits: u32) -> u32 {
-    channels * (credits + 2) + 1 + BATCH
+fn receives(channels: u32, window: Window) -> u32 {
+    channels * window.messages() + 1 + BATCH
 }
 
 /// Channels that a queue pair of a device with such a limit can carry; 0: not even one.
-pub(crate) fn channels(work_requests: u32, credits: u32) -> u32 {
-    (work_requests.saturating_sub(1 + BATCH) / (credits + 2)).min(CHANNELS)
+pub(crate) fn channels(work_requests: u32, window: Window) -> u32 {
+    (work_requests.saturating_sub(1 + BATCH) / window.messages()).min(CHANNELS)
 }
 
 /// What a queue pair for so many channels must hold.
-pub(crate) fn caps(channels: u32, credits: u32) -> Caps {
+pub(crate) fn caps(channels: u32, window: Window) -> Caps {
     Caps {
         // Besides what the peer has not released: completions that are not polled yet.
-        sends: receives(channels, credits),
-        receives: receives(channels, credits),
+        sends: receives(channels, window),
+        receives: receives(channels, window),
         send_sges: 2,
         receive_sges: 1,
         inline_bytes: INLINE_MESSAGE as u32,
@@ -66,6 +89,8 @@ pub(crate) struct Lane {
     inline: usize,
     sends: SendBatch,
     receives: ReceiveBatch,
+    /// Whether it is connected.
+    pub(crate) live: bool,
     /// Why it does not work any more.
     pub(crate) broken: Option<Error>,
     /// The peer has said goodbye.
@@ -129,6 +154,7 @@ impl Lane {
             inline: caps.inline_bytes as usize,
             sends: SendBatch::with_capacity(1),
             receives: ReceiveBatch::with_capacity(caps.receives as usize),
+            live: false,
             broken: None,
             gone: false,
             work: Work::default(),
@@ -137,8 +163,8 @@ impl Lane {
     }
 
     /// Posts the first receives. The queue pair is in its init state.
-    pub(crate) fn fill(&mut self, channels: u32, credits: u32) -> Result<()> {
-        self.taken = receives(channels, credits);
+    pub(crate) fn fill(&mut self, channels: u32, window: Window) -> Result<()> {
+        self.taken = receives(channels, window);
         self.refill()
     }
 
@@ -250,13 +276,16 @@ mod tests {
 
     #[test]
     fn a_device_with_few_work_requests_carries_fewer_channels() {
-        assert_eq!(
-            [channels(16384, 32), channels(100, 32), channels(50, 32), channels(18, 32)],
-            [4, 2, 0, 0]
-        );
-        for credits in [1, 32, 1024] {
-            let carried = channels(4200, credits);
-            assert!(carried >= 1 && caps(carried, credits).receives <= 4200);
+        let window = Window::of(32);
+        assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 49));
+        let carried = [16384, 17 + 2 * 49, 17 + 49, 17 + 48].map(|limit| channels(limit, window));
+        assert_eq!(carried, [4, 2, 1, 0]);
+        for credits in [1, 2, 3, 32, 33, 1024] {
+            let window = Window::of(credits);
+            let carried = channels(4200, window);
+            assert!(carried >= 1 && caps(carried, window).receives <= 4200);
+            assert!(window.slots / window.batch <= 2 && window.slots < 2 * credits && window.slots < 2048);
+            assert!(window.slots - (window.batch - 1) == credits, "all but a batch is returned");
         }
     }
 

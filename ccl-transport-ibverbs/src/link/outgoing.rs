@@ -1,7 +1,7 @@
 //! The sending end of one link.
 //!
-//! Message k travels in slot `k mod credits` of the receiver's ring. Its header, and its bytes if they are few, wait in
-//! line `k mod credits` of the sender's; longer pieces wait in a slot of the pool. Both are free again when the receiver has
+//! Message k travels in slot `k mod window` of the receiver's ring. Its header, and its bytes if they are few, wait in
+//! line `k mod window` of the sender's; longer pieces wait in a slot of the pool. Both are free again when the receiver has
 //! released the message, not when the device has sent it.
 
 use super::pool::Pool;
@@ -42,7 +42,7 @@ pub(crate) struct Outgoing {
     lines: Arc<Lines>,
     /// Where ours begin there.
     first_line: usize,
-    credits: u32,
+    window: u32,
     published: u32,
     released: u32,
     /// The pool's slot of each message that is not released, or [`IN_LINE`].
@@ -58,7 +58,7 @@ impl Outgoing {
         lane: u32,
         (ring, stride, their): (Remote, u64, u32),
         (lines, first_line): (Arc<Lines>, usize),
-        credits: u32,
+        window: u32,
     ) -> Outgoing {
         Outgoing {
             key,
@@ -69,10 +69,10 @@ impl Outgoing {
             their,
             lines,
             first_line,
-            credits,
+            window,
             published: 0,
             released: 0,
-            slots: vec![IN_LINE; credits as usize].into(),
+            slots: vec![IN_LINE; window as usize].into(),
             reserved: false,
             counters: Counters::default(),
         }
@@ -81,7 +81,7 @@ impl Outgoing {
     /// Whether a message may be written.
     #[inline]
     pub(crate) fn has_credit(&self) -> bool {
-        self.in_flight() < self.credits
+        self.in_flight() < self.window
     }
 
     /// Messages that the receiver has not released, as far as we know.
@@ -92,7 +92,7 @@ impl Outgoing {
 
     #[inline]
     fn position(&self) -> u32 {
-        self.published % self.credits
+        self.published % self.window
     }
 
     fn line(&self, offset: usize, len: usize) -> PieceMut {
@@ -137,7 +137,7 @@ impl Outgoing {
             return Err(Corrupt("it returns credits that it never had"));
         }
         for _ in 0..more {
-            let slot = std::mem::replace(&mut self.slots[(self.released % self.credits) as usize], IN_LINE);
+            let slot = std::mem::replace(&mut self.slots[(self.released % self.window) as usize], IN_LINE);
             if slot != IN_LINE {
                 pool.put(slot);
             }

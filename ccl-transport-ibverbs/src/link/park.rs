@@ -55,7 +55,7 @@ impl IbTransport {
     fn say_goodbye(&mut self) -> Result<()> {
         self.progress_all()?;
         for lane in &mut self.lanes {
-            if lane.fault().is_none() && lane.has_room() {
+            if lane.live && lane.fault().is_none() && lane.has_room() {
                 lane.say_goodbye()?;
             }
         }
@@ -73,6 +73,9 @@ impl IbTransport {
 
 impl Drop for IbTransport {
     fn drop(&mut self) {
+        if self.abandoned {
+            return;
+        }
         if let Err(error) = self.say_goodbye() {
             tracing::debug!(target: "net", %error, "a connection could not be closed in order");
         }

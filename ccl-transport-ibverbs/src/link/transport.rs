@@ -5,7 +5,7 @@ use super::brief::Brief;
 use super::connection::Connection;
 use super::fabric::Sender;
 use super::incoming::Incoming;
-use super::lane::{self, Lane, Work};
+use super::lane::{self, Lane, Window, Work};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
@@ -55,6 +55,10 @@ pub struct IbTransport {
     pub(super) adapters: Vec<Adapter>,
     /// Whether credits wait for room in a queue.
     pub(super) owing: bool,
+    /// Why connecting failed once.
+    pub(super) failed: Option<Error>,
+    /// Whether a call has failed, so that nobody waits for what was sent.
+    pub(super) abandoned: bool,
     /// Completions and events of devices so far, and how many of them the last sleep knew.
     pub(super) events: u64,
     pub(super) told: u64,
@@ -70,7 +74,7 @@ impl IbTransport {
             return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are 0 to n-1"));
         }
         config.check()?;
-        let contexts = open(config.library.as_deref())?;
+        let contexts = open(config.ib.library.as_deref())?;
         let survey = survey::take(&contexts)?;
         let chosen = rails::choose(&survey, &config.ib)?;
         tracing::debug!(target: "net", host = survey.host, rails = %listed(&chosen.value), why = chosen.why, "rails");
@@ -113,6 +117,8 @@ impl IbTransport {
             link_bytes: 0,
             adapters,
             owing: false,
+            failed: None,
+            abandoned: false,
             events: 0,
             told: 0,
             completions: vec![Completion::default(); POLLED].into(),
@@ -182,7 +188,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
 /// Channels that a queue pair of any of the devices can carry.
 fn channels(adapters: &[Adapter], credits: u32) -> Result<u32> {
     let fewest = adapters.iter().map(|adapter| adapter.context.limits().work_requests).min().unwrap_or(0);
-    match lane::channels(fewest, credits) {
+    match lane::channels(fewest, Window::of(credits)) {
         0 => Err(Error::unsupported(
             format!("ib: {credits} credits per link where a queue holds {fewest} work requests"),
             "set fewer credits (RDMACCL_CREDITS)",
@@ -252,8 +258,24 @@ impl Transport for IbTransport {
         link.map(ReceiverId).ok_or_else(|| failure::not_open(LinkKey { from: peer, to: self.rank, channel }))
     }
 
+    /// Devices send by themselves; only credits may wait here, for room in a queue.
+    fn flush(&mut self) -> Result<bool> {
+        if self.owing {
+            self.progress_all()?;
+        }
+        Ok(!self.owing)
+    }
+
     fn park(&mut self, limit: Duration) -> Result<()> {
         self.sleep(limit)
+    }
+
+    fn withdraw(&mut self) {
+        self.abandoned = true;
+    }
+
+    fn describe(&self, peer: Rank) -> String {
+        if self.connections.contains_key(&peer) { self.ways_to(peer).to_string() } else { String::new() }
     }
 
     fn memory(&self) -> u64 {
