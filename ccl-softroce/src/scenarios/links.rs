@@ -2,7 +2,7 @@
 
 use super::{Scenario, Stage};
 use crate::network::Rail;
-use crate::peers::{pingpong, write_bandwidth, write_latency};
+use crate::peers::{pingpong, pingpong_with_mtu, write_bandwidth, write_latency};
 use crate::process::wait_until;
 use std::time::Duration;
 
@@ -92,8 +92,8 @@ fn flap(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 pub(super) const CUT: Scenario = Scenario {
-    name: "connection_ends_with_its_link",
-    proves: "a connection whose cable stays out fails with 'transport retry counter exceeded', within seconds",
+    name: "silent_path",
+    proves: "a connection whose path swallows everything, with both ports ACTIVE, fails with 'transport retry counter exceeded'",
     hosts: 2,
     rails: 1,
     limit: Duration::from_secs(60),
@@ -105,7 +105,7 @@ fn cut(stage: &mut Stage<'_>) -> Result<(), String> {
     let [a, b] = &ends;
     let pair = pingpong([a, b], 1_000_000, stage.deadline)?;
     traffic(stage, a, 500)?;
-    a.unplug()?;
+    a.disturb("loss 100%")?;
     let said = pair.fail(stage.deadline)?;
     if said.contains("transport retry counter exceeded") { Ok(()) } else { Err(said) }
 }
@@ -148,7 +148,9 @@ fn path_mtu(stage: &mut Stage<'_>) -> Result<(), String> {
     let ends = [0, 1].map(|h| stage.network.hosts[h].rails[0].clone());
     let [a, b] = &ends;
     b.set_mtu(1500)?;
-    let said = pingpong([b, a], 10, stage.deadline)?.fail(stage.deadline)?;
+    // The end that was not told sends packets that the other's interface does not take.
+    let said = pingpong_with_mtu([b, a], [1024, 4096], 10, stage.deadline)?.fail(stage.deadline)?;
+    a.wait_for_state("ACTIVE")?;
     b.wait_for_state("ACTIVE")?;
     if said.contains("transport retry counter exceeded") { Ok(()) } else { Err(said) }
 }

@@ -50,6 +50,7 @@ pub(crate) const ALL: &[Scenario] = &[
     devices::LOCKED_MEMORY,
     links::PERFTEST,
     programs::ONE_HOST,
+    programs::KILLED,
 ];
 
 /// Makes the network, runs it, and removes the network.
