@@ -53,20 +53,6 @@ impl Pair {
         self.server.finish(deadline)?;
         Ok(said)
     }
-
-    /// What the end that failed first said; the other may wait for ever, and is ended. An error if none fails.
-    pub(crate) fn fail(mut self, deadline: Instant) -> Result<String, String> {
-        let mut first = None;
-        wait_until("the connection to break", deadline, || {
-            first = [&mut self.server, &mut self.client].iter_mut().position(|end| end.has_ended());
-            Ok(first.is_some())
-        })?;
-        let end = if first == Some(0) { self.server } else { self.client };
-        match end.end(deadline)? {
-            (false, said) => Ok(said),
-            (true, said) => Err(format!("the connection was expected to break:\n{said}")),
-        }
-    }
 }
 
 /// One-sided writes of `bytes`, in MiB/s on average.

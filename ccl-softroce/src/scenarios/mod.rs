@@ -44,7 +44,7 @@ pub(crate) const ALL: &[Scenario] = &[
     links::EACH_PAIR,
     links::PORT_FOLLOWS,
     links::FLAP,
-    links::CUT,
+    links::SILENT_PATH,
     links::LOSS,
     links::PATH_MTU,
     devices::LOCKED_MEMORY,
