@@ -49,13 +49,8 @@ impl Rail {
 
     /// Takes all addresses away, and with them every GID that could be routed. The one of the link itself stays.
     pub(crate) fn drop_addresses(&self) -> Result<(), String> {
-        batch(
-            "ip",
-            &[
-                format!("-4 addr flush dev {}", self.interface),
-                format!("-6 addr flush dev {} scope global", self.interface),
-            ],
-        )
+        tool(&format!("ip -4 addr flush dev {}", self.interface))?;
+        tool(&format!("ip -6 addr flush dev {} scope global", self.interface)).map(|_| ())
     }
 
     /// Removes the device while its interface stays.

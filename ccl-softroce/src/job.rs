@@ -2,7 +2,7 @@
 
 use crate::network::Network;
 use crate::peers::free_port;
-use crate::process::Process;
+use crate::process::{Process, wait_until};
 use std::path::Path;
 use std::time::Instant;
 
@@ -58,6 +58,24 @@ impl Job<'_> {
 }
 
 impl Running {
+    /// Returns when a rank has printed this.
+    pub(crate) fn has_said(&mut self, rank: usize, text: &str, deadline: Instant) -> Result<(), String> {
+        let process = &mut self.ranks[rank];
+        wait_until(&format!("rank {rank} to say '{text}'"), deadline, || {
+            let ended = process.has_ended();
+            let said = process.said();
+            if ended && !said.contains(text) {
+                return Err(format!("rank {rank} ended without saying '{text}':\n{said}"));
+            }
+            Ok(said.contains(text))
+        })
+    }
+
+    /// Kills a rank's process; it counts as one that has failed.
+    pub(crate) fn kill(&mut self, rank: usize) {
+        self.ranks[rank].kill();
+    }
+
     /// Waits for all ranks, each of which must end well, and for rank 0 to say that no element is wrong. What it said.
     pub(crate) fn right(self, deadline: Instant) -> Result<String, String> {
         let mut first = None;

@@ -192,6 +192,11 @@ impl Rail {
         })
     }
 
+    /// How often its device has sent something once more, because no answer came in time.
+    pub(crate) fn retries(&self) -> Result<u64, String> {
+        sysfs::hardware_counter(&self.device, "completer_retry_err")
+    }
+
     /// Packets that its interface has sent.
     pub(crate) fn packets(&self) -> Result<u64, String> {
         sysfs::packets_sent(&self.interface)

@@ -4,7 +4,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,21 @@ impl Process {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
+    /// What it has printed so far.
+    pub(crate) fn said(&self) -> String {
+        let length = self.output.metadata().map_or(0, |file| file.len());
+        let mut bytes = vec![0; length as usize];
+        // Not `seek`: the program writes where this file stands. What cannot be read is not there to be shown.
+        let read = self.output.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+    }
+
     fn ends_by(&self, deadline: Instant) -> rustix::io::Result<bool> {
         let handle = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         loop {
@@ -76,14 +92,6 @@ impl Process {
                 Err(why) => return Err(why),
             }
         }
-    }
-
-    fn said(&self) -> String {
-        let mut bytes = Vec::new();
-        let mut output = &self.output;
-        // What cannot be read is not there to be shown.
-        let _ = output.seek(SeekFrom::Start(0)).and_then(|_| output.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

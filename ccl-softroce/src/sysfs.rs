@@ -53,8 +53,16 @@ pub(crate) fn gid_index(device: &str, address: IpAddr) -> Option<u32> {
 
 /// Packets that an interface has sent.
 pub(crate) fn packets_sent(interface: &str) -> Result<u64, String> {
-    let file = format!("/sys/class/net/{interface}/statistics/tx_packets");
-    read(&file)?.parse().map_err(|_| format!("{file}: no number"))
+    number(&format!("/sys/class/net/{interface}/statistics/tx_packets"))
+}
+
+/// One of the counters that a device keeps itself.
+pub(crate) fn hardware_counter(device: &str, name: &str) -> Result<u64, String> {
+    number(&format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}"))
+}
+
+fn number(file: &str) -> Result<u64, String> {
+    read(file)?.parse().map_err(|_| format!("{file}: no number"))
 }
 
 /// Whether somebody listens on this TCP port.

@@ -131,7 +131,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 18] = [
+const ALL: [Check; 19] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,

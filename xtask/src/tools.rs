@@ -21,16 +21,16 @@ pub(crate) fn need_from(program: &str, package: &str) -> Result<(), String> {
 /// Makes sure that programs, or files with a path, are there; what is missing is installed at one go. Unlike
 /// [`need_from`] it starts none of them, so it serves for programs that do not know `--version`.
 pub(crate) fn need_all(wanted: &[(&str, &str)]) -> Result<(), String> {
-    let missing: Vec<_> = wanted.iter().copied().filter(|(program, _)| !found(program)).collect();
+    let missing: Vec<_> = wanted.iter().copied().filter(|(program, _)| find(program).is_none()).collect();
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
-/// Whether there is such a file, in the search path if it has no path of its own.
-fn found(program: &str) -> bool {
+/// Where a program is, or a file with a path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where Debian has system programs, which are not in every user's path.
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).exists())
+    std::env::split_paths(&path).chain(system).map(|folder| folder.join(program)).find(|file| file.exists())
 }
 
 /// Installs the packages of missing programs, on Debian as root; elsewhere the error says what to install.

@@ -175,8 +175,7 @@ impl Routes {
         let mut routes = Routes::new(rank, transports, introductions);
         if !routes.are_on_one_host() {
             routes.transports.extend(opener.network(bootstrap)?);
-            routes.introductions =
-                Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
+            routes.introductions = Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
         }
         Ok(routes)
     }

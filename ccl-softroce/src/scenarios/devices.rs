@@ -12,7 +12,7 @@ pub(super) const APPEAR: Scenario = Scenario {
     proves: "libibverbs sees every rail of four hosts with an active port, MTU 4096 and a RoCEv2 GID; a device can go and come",
     hosts: 4,
     rails: 2,
-    limit: Duration::from_secs(30),
+    limit: Duration::from_secs(60),
     run: appear,
 };
 
@@ -39,7 +39,7 @@ pub(super) const GIDS: Scenario = Scenario {
     proves: "a port's GIDs are those of its interface's addresses: several, and none that can be routed",
     hosts: 1,
     rails: 1,
-    limit: Duration::from_secs(30),
+    limit: Duration::from_secs(60),
     run: gids,
 };
 
@@ -66,7 +66,7 @@ pub(super) const LOCKED_MEMORY: Scenario = Scenario {
     proves: "a program that may lock little memory only cannot register its buffer",
     hosts: 1,
     rails: 1,
-    limit: Duration::from_secs(30),
+    limit: Duration::from_secs(60),
     run: few_locked_pages,
 };
 

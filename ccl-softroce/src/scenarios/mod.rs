@@ -44,12 +44,13 @@ pub(crate) const ALL: &[Scenario] = &[
     links::EACH_PAIR,
     links::PORT_FOLLOWS,
     links::FLAP,
-    links::CUT,
+    links::SILENT_PATH,
     links::LOSS,
     links::PATH_MTU,
     devices::LOCKED_MEMORY,
     links::PERFTEST,
     programs::ONE_HOST,
+    programs::KILLED,
 ];
 
 /// Makes the network, runs it, and removes the network.

@@ -13,6 +13,15 @@ pub(super) const ONE_HOST: Scenario = Scenario {
     run: one_host,
 };
 
+pub(super) const KILLED: Scenario = Scenario {
+    name: "killed_rank",
+    proves: "a rank that is killed in mid-collective ends the others' calls with an error that names it",
+    hosts: 1,
+    rails: 1,
+    limit: Duration::from_secs(60),
+    run: killed,
+};
+
 const PROGRAMS: [&str; 10] = [
     "all_reduce_perf",
     "all_gather_perf",
@@ -37,6 +46,26 @@ fn one_host(stage: &mut Stage<'_>) -> Result<(), String> {
             before: "",
         };
         job.run(&stage.network, stage.programs, stage.deadline)?;
+    }
+    Ok(())
+}
+
+fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
+    let job = Job {
+        program: "all_reduce_perf",
+        // The line of 8 bytes is printed when those of 1 MiB are under way, which take longer than there is time.
+        arguments: "-b 8 -e 1M -f 131072 -n 1000000 -w 0 -c 0",
+        placement: &[0, 0, 0],
+        variables: &[],
+        before: "",
+    };
+    let mut running = job.start(&stage.network, stage.programs)?;
+    running.has_said(0, "\n           8 ", stage.deadline)?;
+    running.kill(1);
+    for (rank, said) in running.errors(stage.deadline)?.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        if !said.contains("rank 1 ") {
+            return Err(format!("rank {rank} does not name the one that was killed:\n{said}"));
+        }
     }
     Ok(())
 }

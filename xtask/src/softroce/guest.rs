@@ -61,7 +61,7 @@ impl<'a> Guest<'a> {
             .args(["-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on"])
             .args(["-device", "virtio-serial-pci"])
             // Not `stdio`: the end of its input would close the port, and the guest's writes would wait for ever.
-            .args(["-chardev", "file,id=output,path=/dev/stdout"])
+            .args(["-chardev", "file,id=output,path=/proc/self/fd/1"])
             .args(["-device", "virtserialport,chardev=output,name=output"])
             .args(["-chardev", &format!("file,id=report,path={}", report().display())])
             .args(["-device", "virtserialport,chardev=report,name=report"])

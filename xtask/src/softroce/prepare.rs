@@ -57,19 +57,36 @@ pub(crate) fn guest() -> Result<Parts, String> {
         );
     }
     tools::need_all(&EMULATOR)?;
-    let kernel = unpacked(&newest(KERNEL)?, |folder| {
+    let depmod = tools::find("depmod").unwrap_or_default();
+    let kernel = part(KERNEL, |folder| {
         let modules = only_entry(&folder.join("lib/modules"))?;
         drop_drivers(&modules.join("kernel/drivers"))?;
         let version = modules.file_name().unwrap_or_default().to_string_lossy();
-        run(command("depmod -b").arg(folder).arg(&*version))
+        run(command(&depmod.to_string_lossy()).arg("-b").arg(folder).arg(&*version))
     })?;
-    let busybox = unpacked(&newest("busybox-static")?, |_| Ok(()))?;
+    let busybox = part("busybox-static", |_| Ok(()))?;
     let modules = only_entry(&kernel.join("lib/modules"))?;
     let version = modules.file_name().unwrap_or_default().to_string_lossy();
     Ok(Parts {
         kernel: kernel.join(format!("boot/vmlinuz-{version}")),
         busybox: busybox.join("bin/busybox"),
         modules,
+    })
+}
+
+/// The unpacked files of the newest version of a package that apt knows. Where apt knows nothing of it, or of a version
+/// that is no longer there, its lists are fetched once.
+fn part(name: &str, finish: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+    let once = || newest(name).and_then(|package| unpacked(name, &package, &finish));
+    once().or_else(|why| {
+        println!("{why}");
+        let again = run(&mut command("apt-get update")).and_then(|()| once());
+        again.map_err(|why| {
+            format!(
+                "{why}\nthe guest is made of Debian's packages, and {name} cannot be had: this needs Debian, a network and \
+                 recent lists of packages (apt-get update); or a machine whose kernel has rdma_rxe, and root"
+            )
+        })
     })
 }
 
@@ -81,22 +98,13 @@ struct Package {
 
 /// The package to download for this one: itself, or the one of the same version that it exists to depend on.
 fn newest(name: &str) -> Result<Package, String> {
-    let show = || read(&mut command(&format!("apt-cache show --no-all-versions {name}")));
-    let described = show().or_else(|_| {
-        // A machine or a container whose lists were never fetched.
-        run(&mut command("apt-get update"))?;
-        show()
-    });
-    let described = described.map_err(|why| {
-        format!("{why}\nthe guest is made of Debian's packages, and apt knows no {name}: run this on Debian, or on a machine whose kernel has rdma_rxe")
-    })?;
-    package(name, &described)
-        .ok_or_else(|| format!("apt-cache describes {name} without a version:\n{described}"))
+    let described = read(&mut command(&format!("apt-cache show --no-all-versions {name}")))?;
+    package(name, &described).ok_or_else(|| format!("apt knows no version of {name}"))
 }
 
 fn package(name: &str, described: &str) -> Option<Package> {
     let field = |field: &str| described.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
-    let (name, version) = match field("Depends:").filter(|_| field("Package:") == Some(KERNEL)) {
+    let (name, version) = match field("Depends:").filter(|_| name == KERNEL) {
         // "linux-image-6.1.0-48-amd64 (= 6.1.172-1)"
         Some(kernel) => kernel.split(',').next()?.strip_suffix(')')?.split_once(" (= ")?,
         None => (name, field("Version:")?),
@@ -104,22 +112,26 @@ fn package(name: &str, described: &str) -> Option<Package> {
     Some(Package { name: name.into(), version: version.into() })
 }
 
-/// The folder of a package's files; downloaded, unpacked and finished if it is not there yet. It gets its name when it
-/// is complete.
-fn unpacked(package: &Package, finish: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+/// The folder of a package's files; downloaded, unpacked and finished if it is not there yet, in the place of an older
+/// version. It gets its name when it is complete.
+fn unpacked(
+    part: &str,
+    package: &Package,
+    finish: impl Fn(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
     let Package { name, version } = package;
-    let place = format!("{name}_{}_{RECIPE}", version.replace([':', '/'], "-"));
-    let (place, partial) = (folder().join(&place), folder().join(place + ".partial"));
+    let parent = folder().join(part);
+    let place = parent.join(format!("{name}_{}_{RECIPE}", version.replace([':', '/'], "-")));
     if place.exists() {
         return Ok(place);
     }
-    let said = |e: std::io::Error| format!("{}: {e}", partial.display());
-    let _ = fs::remove_dir_all(&partial);
+    let said = |e: std::io::Error| format!("{}: {e}", parent.display());
+    let _ = fs::remove_dir_all(&parent);
+    let partial = parent.join("partial");
     fs::create_dir_all(partial.join("package")).map_err(said)?;
-    let mut download = command(&format!("apt-get download {name}={version}"));
-    run(download.current_dir(partial.join("package"))).map_err(|why| {
-        format!("{why}\n{name} {version} cannot be downloaded: is there a network, and are apt's lists recent (apt-get update)?")
-    })?;
+    // Root's apt would give the file to a user of its own, who cannot write here.
+    let mut download = command(&format!("apt-get -o APT::Sandbox::User=root download {name}={version}"));
+    run(download.current_dir(partial.join("package")))?;
     let file = only_entry(&partial.join("package"))?;
     run(command("dpkg -x").arg(file).arg(&partial))?;
     fs::remove_dir_all(partial.join("package")).map_err(said)?;
