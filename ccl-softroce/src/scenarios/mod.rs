@@ -3,6 +3,7 @@
 mod devices;
 mod links;
 mod programs;
+mod rdma;
 
 use crate::network::Network;
 use crate::report::Outcome;
@@ -51,6 +52,14 @@ pub(crate) const ALL: &[Scenario] = &[
     links::PERFTEST,
     programs::ONE_HOST,
     programs::KILLED,
+    rdma::TWO_HOSTS,
+    rdma::SIZES,
+    rdma::HYBRID,
+    rdma::FOUR_HOSTS,
+    rdma::RESUMES,
+    rdma::LOSSY,
+    rdma::KILLED,
+    rdma::REFUSALS,
 ];
 
 /// Makes the network, runs it, and removes the network.

@@ -22,7 +22,7 @@ pub(super) const KILLED: Scenario = Scenario {
     run: killed,
 };
 
-const PROGRAMS: [&str; 10] = [
+pub(super) const PROGRAMS: [&str; 10] = [
     "all_reduce_perf",
     "all_gather_perf",
     "reduce_scatter_perf",
