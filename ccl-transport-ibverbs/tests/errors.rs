@@ -325,7 +325,7 @@ fn polls_and_arming_that_fail_name_the_device() {
     fake.run("fail poll_cq errno=EIO; fail req_notify_cq errno=EIO; fail post_recv errno=EINVAL");
     says(
         left.queue.poll(&mut [Completion::default()]).map(<[_]>::len),
-        &["ib: ibv_poll_cq on left failed", "dmesg"],
+        &["ib: ibv_poll_cq on left failed: the driver returned -5", "dmesg"],
     );
     says(left.queue.arm(false), &["ib: ibv_req_notify_cq on left failed"]);
     let mut batch = ReceiveBatch::with_capacity(1);

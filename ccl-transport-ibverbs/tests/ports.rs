@@ -195,6 +195,17 @@ fn traffic_that_stalls_goes_on_when_the_port_is_up() {
 }
 
 #[test]
+fn traffic_that_stalled_fails_when_the_port_stays_down() {
+    let fake = Fake::pair();
+    let (left, right) = pair();
+    fake.run("down right/1 traffic=stall");
+    left.post(work(1, Verb::Write(right.at(0)), &[])).unwrap();
+    assert!(left.poll().is_empty());
+    fake.run("down right/1");
+    assert_eq!(left.statuses(), [(1, Status::RetryExceeded)]);
+}
+
+#[test]
 fn an_address_that_moves_cuts_the_path() {
     let fake = Fake::pair();
     let (left, right) = pair();
