@@ -7,6 +7,7 @@ use crate::fabric::Sender;
 use crate::slots::Slots;
 use crate::socket::{Ends, Socket, SystemCalls};
 use crate::sys;
+use ccl_core::error::RankList;
 use ccl_core::transport::{
     Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
@@ -18,8 +19,12 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long a rank that leaves in order waits for the other machines to take what it has sent. As long as for its last words.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a rank that leaves in order waits for peers that live to take what it has sent. A peer that computes takes
+/// nothing before its next call.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// When it says so.
+const SAID_AFTER: Duration = Duration::from_secs(2);
 
 /// Time between two looks whether they have.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -118,15 +123,24 @@ impl TcpTransport {
     /// Gives what was sent to the other machines, as far as they take it, before the sockets are closed: one that is closed while
     /// something unread lies in it forgets what it has not sent.
     fn take_leave(&mut self) {
-        let end = Instant::now() + FAREWELL;
+        let (start, mut said) = (Instant::now(), false);
         loop {
             let flushed = self.flush().unwrap_or(true);
             for socket in 0..self.sockets.len() as u32 {
                 while self.read(socket).unwrap_or(false) {}
             }
             let waiting = |s: &Socket| s.ended.is_none() && sys::unconfirmed(&s.stream) > 0;
-            if (flushed && !self.sockets.iter().any(waiting)) || Instant::now() >= end {
+            if (flushed && !self.sockets.iter().any(waiting)) || start.elapsed() >= FAREWELL {
                 return;
+            }
+            if start.elapsed() >= SAID_AFTER && !std::mem::replace(&mut said, true) {
+                let slow = |s: &&Socket| waiting(s) || !s.is_flushed();
+                let peers: Vec<Rank> = self.sockets.iter().filter(slow).map(|s| s.peer).collect();
+                tracing::warn!(
+                    rank = self.rank,
+                    "leaving: ranks {} have not yet taken what was sent",
+                    RankList(&peers)
+                );
             }
             let _ = self.sleep(GLANCE);
         }

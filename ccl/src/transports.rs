@@ -59,15 +59,17 @@ fn open_tcp(bootstrap: &Bootstrap, config: &Config) -> Result<TcpTransport> {
     TcpTransport::new(bootstrap.rank(), bootstrap.ranks(), &tcp)
 }
 
-/// Says which ranks TCP connects, where nobody has asked for TCP: it is many times slower than RDMA, and a user who has that
-/// should not have to find it out from the times.
+/// Says which ranks TCP connects, once per host, where nobody has asked for TCP: it is many times slower than RDMA, and a user
+/// who has that should not have to find it out from the times.
 pub(crate) fn tell(core: &mut Communicator) {
     if core.config().net != Network::Auto {
         return;
     }
-    let by_tcp = |route: Route| (route.transport == Some("tcp")).then_some(route.peer);
-    let peers: Vec<_> = core.routes().into_iter().filter_map(by_tcp).collect();
-    if !peers.is_empty() {
+    let routes = core.routes();
+    let by = |name| move |route: &&Route| route.transport == Some(name);
+    let peers: Vec<_> = routes.iter().filter(by("tcp")).map(|route| route.peer).collect();
+    let speaks = routes.iter().filter(by("shm")).all(|route| route.peer > core.rank());
+    if speaks && !peers.is_empty() {
         tracing::warn!(
             rank = core.rank(),
             "tcp carries the pieces to and from ranks {}: no better transport reaches them; RDMACCL_NET=tcp says that \

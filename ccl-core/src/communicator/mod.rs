@@ -513,5 +513,9 @@ impl Drop for Communicator {
         if std::thread::panicking() {
             self.health.end(EndKind::Failed, "its thread panicked");
         }
+        if !self.health.is_well() {
+            // Nobody waits for what was sent.
+            self.routes.withdraw();
+        }
     }
 }
