@@ -254,8 +254,8 @@ variables! {
     "RDMACCL_IB_SL" = "", "Service level.", "a number from 0 to 15", ib.service_level: |v| ib::number(v, 15), shown;
     "RDMACCL_IB_TIMEOUT" = "", "A packet without an answer is sent again after 4.096 µs × 2^this.", "a number from 1 to 31",
         ib.timeout: |v| v.parse().ok().filter(|t| (1..=31).contains(t)).map(Some), shown;
-    "RDMACCL_IB_RETRY_CNT" = "7", "How often it is sent again before the connection fails.", "a number from 0 to 7",
-        ib.retry_count: |v| v.parse().ok().filter(|n| *n <= 7), u8::to_string;
+    "RDMACCL_IB_RETRY_CNT" = "", "How often it is sent again before the connection fails.", "a number from 0 to 7",
+        ib.retry_count: |v| ib::number(v, 7), shown;
     "RDMACCL_IB_PKEY" = "0", "Entry of the port's table of partition keys.", "a number from 0 to 65535",
         ib.pkey_index: |v| v.parse().ok(), u16::to_string;
     "RDMACCL_IB_MTU" = "", "Longest packet payload in bytes; without it what both ports have.", "256, 512, 1024, 2048 or 4096",

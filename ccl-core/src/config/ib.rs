@@ -23,7 +23,7 @@ pub struct Ib {
     /// `RDMACCL_IB_TIMEOUT`: a packet without an answer is sent again after 4.096 µs × 2^this.
     pub timeout: Option<u8>,
     /// `RDMACCL_IB_RETRY_CNT`: how often, 0 … 7.
-    pub retry_count: u8,
+    pub retry_count: Option<u8>,
     /// `RDMACCL_IB_PKEY`: entry of the port's table of partition keys.
     pub pkey_index: u16,
     /// `RDMACCL_IB_MTU`: longest packet payload in bytes; `None`: what both ports have.
@@ -44,7 +44,7 @@ impl Default for Ib {
             traffic_class: None,
             service_level: None,
             timeout: None,
-            retry_count: 7,
+            retry_count: None,
             pkey_index: 0,
             mtu: None,
             qps_per_connection: None,

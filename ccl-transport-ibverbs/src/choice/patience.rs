@@ -40,14 +40,20 @@ impl fmt::Display for Patience {
     }
 }
 
-/// Chooses for a connection over so many rails.
-pub fn choose(rails: usize, settings: &Ib) -> Choice<Patience> {
+/// Chooses for a connection over so many rails, on software devices or others.
+pub fn choose(rails: usize, software: bool, settings: &Ib) -> Choice<Patience> {
     let (timeout, why) = match (settings.timeout, rails) {
         (Some(timeout), _) => (timeout, "RDMACCL_IB_TIMEOUT"),
         (None, 0 | 1) => (18, "one rail: long enough for a link that comes back"),
         (None, _) => (16, "several rails: short, as another one can take over"),
     };
-    Choice::new(Patience { timeout, retry_count: settings.retry_count, rnr_retry: 0 }, why)
+    let (retry_count, retry_why) = match settings.retry_count {
+        Some(count) => (count, "; RDMACCL_IB_RETRY_CNT"),
+        // rdma_rxe takes 7 for ever.
+        None if software => (6, "; 7 would be for ever on a software device"),
+        None => (7, ""),
+    };
+    Choice::new(Patience { timeout, retry_count, rnr_retry: 0 }, format!("{why}{retry_why}"))
 }
 
 #[cfg(test)]
@@ -58,11 +64,12 @@ mod tests {
     #[test]
     fn one_rail_waits_longer_than_several() {
         let settings = Config::default().ib;
-        let (one, two) = (choose(1, &settings).value, choose(2, &settings).value);
+        let (one, two) = (choose(1, false, &settings).value, choose(2, false, &settings).value);
         assert!(one.silence() > Duration::from_secs(8) && two.silence() < Duration::from_secs(3));
         assert_eq!(one.to_string(), "timeout 18 (1.074 s), 7 retries, 8.6 s in all");
-        let wanted = choose(2, &Ib { timeout: Some(20), retry_count: 3, ..settings });
+        assert_eq!(choose(1, true, &settings).value.retry_count, 6);
+        let wanted = choose(2, true, &Ib { timeout: Some(20), retry_count: Some(3), ..settings });
         assert_eq!((wanted.value.timeout, wanted.value.retry_count), (20, 3));
-        assert_eq!(wanted.why, "RDMACCL_IB_TIMEOUT");
+        assert_eq!(wanted.why, "RDMACCL_IB_TIMEOUT; RDMACCL_IB_RETRY_CNT");
     }
 }

@@ -5,9 +5,10 @@ use super::proposal::Proposal;
 use super::terms::Place;
 use super::transport::IbTransport;
 use crate::choice::pairing::{Pair, Side, pair};
+use crate::choice::patience::{self, Patience};
 use crate::choice::survey::Layer;
 use crate::choice::table::{Way, Ways};
-use crate::choice::{Choice, mtu, paths, patience, quality};
+use crate::choice::{Choice, mtu, paths, quality};
 use crate::verbs::{Gid, Mtu, Path, ReadyToReceive, ReadyToSend};
 use ccl_core::{Rank, Result};
 use std::collections::BTreeMap;
@@ -131,9 +132,14 @@ impl IbTransport {
         }
     }
 
+    fn patience(&self, peer: Rank) -> Choice<Patience> {
+        let software = self.ports.iter().any(|port| port.rail.software);
+        patience::choose(self.connections[&peer].pairs.len(), software, &self.settings)
+    }
+
     /// How it becomes ready to send.
     pub(super) fn manner_to(&self, peer: Rank, first_packet: u32) -> ReadyToSend {
-        let patience = patience::choose(self.connections[&peer].pairs.len(), &self.settings).value;
+        let patience = self.patience(peer).value;
         ReadyToSend {
             timeout: patience.timeout,
             retries: patience.retry_count,
@@ -168,7 +174,7 @@ impl IbTransport {
             gid_why: rail.gid_why.clone(),
             traffic_class: quality::traffic_class(rail, &self.settings),
             service_level: quality::service_level(&self.settings),
-            patience: patience::choose(connection.pairs.len(), &self.settings),
+            patience: self.patience(peer),
         }
     }
 }
