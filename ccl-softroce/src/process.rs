@@ -161,7 +161,7 @@ mod tests {
         let variables = [("WORD".to_string(), "yes".to_string())];
         let said = Process::start_with("printenv WORD", &variables, "").unwrap().finish(soon()).unwrap();
         assert_eq!(said, "yes\n");
-        assert_eq!(Process::start("ls /nowhere").unwrap().end(soon()).unwrap().0, false);
+        assert!(!Process::start("ls /nowhere").unwrap().end(soon()).unwrap().0);
     }
 
     #[test]
@@ -175,7 +175,10 @@ mod tests {
 
     #[test]
     fn a_batch_says_which_line_was_wrong() {
-        // `sort` has no -batch: any tool that fails without naming a line shows its own words.
-        assert!(batch("false", &["x".into()]).is_err());
+        // A shell understands the same options, and says here what `ip` would.
+        let lines = ["true".to_string(), "echo 'Command failed -:2'; exit 1".to_string()];
+        let why = batch("sh", &lines).unwrap_err();
+        assert!(why.starts_with(&format!("sh {}: ", lines[1])), "{why}");
+        batch("sh", &lines[..1]).unwrap();
     }
 }

@@ -31,10 +31,9 @@ fn each_pair(stage: &mut Stage<'_>) -> Result<(), String> {
                 pingpong(ends, ITERATIONS, stage.deadline)?.finish(stage.deadline)?;
                 let after = (sent(ends)?, sent(others)?);
                 // A message is one packet; acknowledgements come on top.
-                for end in 0..2 {
+                for (end, Rail { device, .. }) in ends.into_iter().enumerate() {
                     let (packets, stray) = (after.0[end] - before.0[end], after.1[end] - before.1[end]);
                     if packets < ITERATIONS.into() || stray >= ITERATIONS.into() {
-                        let device = &ends[end].device;
                         return Err(format!(
                             "{device} sent {packets} packets by its rail, {stray} by the other"
                         ));
