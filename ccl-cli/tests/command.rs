@@ -158,7 +158,7 @@ fn proofs_say_what_was_proved() {
     for line in [
         "result     proved",
         "on every rank yes, at every size no",
-        "none with 32 credits per link; it needs 2",
+        "none with 8 credits per link; it needs 2",
     ] {
         assert!(one.contains(line), "{one}");
     }

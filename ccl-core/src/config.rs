@@ -20,7 +20,7 @@ pub use examine::{Examined, Setting};
 pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
-pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, VerifyPolicy};
+pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, Threads, VerifyPolicy};
 use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
@@ -46,8 +46,10 @@ pub struct Config {
     pub tile_bytes: Option<usize>,
     /// `RDMACCL_SLOT_BYTES`: bytes of a link's slot.
     pub slot_bytes: usize,
-    /// `RDMACCL_CREDITS`: slots of a link.
+    /// `RDMACCL_CREDITS`: pieces of a link on their way at a time.
     pub credits: u32,
+    /// `RDMACCL_THREADS`: threads of a rank that share long calls.
+    pub threads: Threads,
     /// `RDMACCL_SIMD`: which reduction kernels.
     pub simd: SimdChoice,
     /// `RDMACCL_HOSTID`: replaces the host's name in "same host or not".
@@ -195,8 +197,10 @@ variables! {
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
     "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: slot, usize::to_string;
-    "RDMACCL_CREDITS" = "32", "Slots of a link: pieces on their way at a time.", "a number from 1 to 1024",
+    "RDMACCL_CREDITS" = "32", "Pieces of a link on their way at a time, at most 8 of them in slots.", "a number from 1 to 1024",
         credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
+    "RDMACCL_THREADS" = "auto", "Threads of a rank that share a long call; auto: as many as each rank of a host has cores, up to 4.",
+        "auto or a number from 1 to 64", threads: |v| v.parse().ok(), Threads::to_string;
     "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
         simd: |v| v.parse().ok(), SimdChoice::to_string;
     "RDMACCL_HOSTID" = "", "Name of this host; ranks with the same one share memory.", "any text", host_id: |v| text(v).map(Some), shown;
@@ -328,6 +332,7 @@ impl Default for Config {
             tile_bytes: None,
             slot_bytes: 64 * 1024,
             credits: 32,
+            threads: Threads::Auto,
             simd: SimdChoice::Auto,
             host_id: None,
             verify: VerifyPolicy::Auto,

@@ -46,8 +46,9 @@ pub(crate) fn preamble(program: Program, options: &Options, devices: &[Device]) 
 /// What was chosen for a row, and its time in microseconds against the one that was predicted.
 pub(crate) fn explanation(in_place: bool, plan: &Explanation, time: f64) -> String {
     let predicted = plan.predicted_ns / 1e3;
+    let threads = if plan.threads > 1 { format!(" on {} threads", plan.threads) } else { String::new() };
     format!(
-        "#   {}: {}, {} tiles of {} bytes, predicted {predicted:.2} us, measured {time:.2} us, ratio {:.2}\n",
+        "#   {}: {}, {} tiles of {} bytes{threads}, predicted {predicted:.2} us, measured {time:.2} us, ratio {:.2}\n",
         place(in_place),
         plan.algorithm,
         plan.tiles,

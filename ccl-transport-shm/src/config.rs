@@ -8,10 +8,10 @@ use ccl_core::{Error, Result};
 pub struct ShmConfig {
     /// Longest piece in bytes: a multiple of 4096, at most 64 MiB.
     pub slot_bytes: usize,
-    /// Pieces on a link that may be published and not yet released: 1 … 1024.
+    /// Pieces on a link that may be published and not yet released: 1 … 1024; at most 8 of them in slots.
     pub credits: u32,
     /// Links on which one rank may send; `None`: 32 per peer, at least 256. They take address space
-    /// (credits × slot bytes each), and memory only when they are used.
+    /// (up to 8 slots each), and memory only when they are used.
     pub max_links: Option<u32>,
     /// Names the host, where the system's own identity is wrong (`RDMACCL_HOSTID`): ranks with different
     /// names do not share memory.
@@ -35,13 +35,15 @@ impl ShmConfig {
             return refuse(format!("{} credits per link", self.credits), "1 to 1024");
         }
         let max_links = self.max_links.unwrap_or_else(|| ranks.saturating_mul(32).max(256));
-        let slots = max_links.checked_mul(self.credits);
+        let geometry = Geometry { credits: self.credits, slot_bytes: self.slot_bytes, max_links };
+        let slots = max_links.checked_mul(self.credits).map(|_| geometry.slots());
         let bytes = slots.and_then(|slots| u64::from(slots).checked_mul(self.slot_bytes as u64));
         if max_links == 0 || bytes.is_none_or(|bytes| bytes > 1 << 44) {
-            let what = format!("{max_links} links of {} slots of {} bytes", self.credits, self.slot_bytes);
+            let (slots, bytes) = (geometry.slots_per_link(), self.slot_bytes);
+            let what = format!("{max_links} links of {slots} slots of {bytes} bytes");
             return refuse(what, "at least one link, and at most 16 TiB of slots");
         }
-        Ok(Geometry { credits: self.credits, slot_bytes: self.slot_bytes, max_links })
+        Ok(geometry)
     }
 }
 

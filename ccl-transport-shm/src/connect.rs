@@ -227,10 +227,10 @@ impl ShmTransport {
             let key = LinkKey { from: self.rank, to: peer, channel };
             self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
             self.outgoing.push(Outgoing::new(key, Arc::clone(&self.segment), link, Arc::clone(segment)));
-            self.segment.populate_slots(self.pool.grow(self.geometry.credits))?;
+            self.segment.populate_slots(self.pool.grow(self.geometry.slots_per_link()))?;
         }
         if !row.from.is_empty() {
-            let warm = warm_slots(self.geometry.slot_bytes, self.ranks).min(self.geometry.credits);
+            let warm = warm_slots(self.geometry.slot_bytes, self.ranks).min(self.geometry.slots_per_link());
             segment.populate_slots(0..warm)?;
         }
         for (link, &channel) in (word.first..).zip(&row.from) {

@@ -45,10 +45,14 @@ impl Fabric for ShmTransport {
         if len > self.geometry.slot_bytes {
             return Err(too_long(len, self.geometry.slot_bytes));
         }
-        if sender.reserved.is_none() && !self.take_credits(to)? {
+        let in_slot = len > INLINE_BYTES;
+        if sender.reserved.is_some() {
+            self.let_go(to);
+        }
+        if !self.take_credits(to, in_slot)? {
             return Ok(None);
         }
-        let (body, piece) = if len > INLINE_BYTES {
+        let (body, piece) = if in_slot {
             let slot = self.take_slot()?;
             (Body::Slot(slot), self.outgoing[first].slot_piece(slot, len))
         } else {
@@ -73,7 +77,7 @@ impl Fabric for ShmTransport {
             return Ok(Refer::NotMapped);
         }
         let Some(number) = self.lending.number(place) else { return Ok(Refer::NotMapped) };
-        if self.senders[to.0 as usize].reserved.is_none() && !self.take_credits(to)? {
+        if self.senders[to.0 as usize].reserved.is_none() && !self.take_credits(to, false)? {
             return Ok(Refer::NoCredit);
         }
         let body = Body::Lent { number, offset: place.offset };
@@ -125,7 +129,7 @@ impl Fabric for ShmTransport {
         if sender.reserved.is_some() {
             return Err(not_held("send"));
         }
-        if !self.take_credits(to)? {
+        if !self.take_credits(to, false)? {
             return Ok(false);
         }
         for &link in &self.senders[to.0 as usize].links {
@@ -155,16 +159,16 @@ impl Fabric for ShmTransport {
 }
 
 impl ShmTransport {
-    /// A credit on every link of a sender, if there is one. Always inlined, as what it calls: it is on every message's
-    /// path, and is called from two places.
+    /// A credit on every link of a sender, if there is one; of those for slots, where the message will be in one. Always
+    /// inlined, as what it calls: it is on every message's path.
     #[inline(always)]
-    fn take_credits(&mut self, to: SenderId) -> Result<bool> {
+    fn take_credits(&mut self, to: SenderId, in_slot: bool) -> Result<bool> {
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
             if link.reserved {
                 return Err(reserved_twice(link.key.to));
             }
-            if !link.has_credit(&mut self.pool).map_err(|c| corrupt(link.key.to, c))? {
+            if !link.has_credit(in_slot, &mut self.pool).map_err(|c| corrupt(link.key.to, c))? {
                 link.starved = true;
                 link.counters.stalls += 1;
                 return Ok(false);
@@ -182,6 +186,16 @@ impl ShmTransport {
             self.outgoing[link as usize].reserved = true;
         }
         sender.reserved = Some(reservation);
+    }
+
+    /// Drops a reservation that does not fit what is asked for now: a credit without a slot is none for a slot.
+    #[cold]
+    fn let_go(&mut self, to: SenderId) {
+        let sender = &mut self.senders[to.0 as usize];
+        sender.reserved = None;
+        for &link in &sender.links {
+            self.outgoing[link as usize].reserved = false;
+        }
     }
 
     #[inline(never)]

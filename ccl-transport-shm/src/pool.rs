@@ -1,10 +1,10 @@
 //! Which payload slots are free: the sender's private account of its segment.
 //!
-//! **A credit implies a slot.** Every open link adds `credits` slots to what may be handed out. A slot in
-//! use is held by a message that is not known to be released, or by a reservation; messages occupy one
-//! credit of each of their links, and so do reservations, of which a link has at most one. So the slots in
-//! use are at most the credits in use, over all links; and where one link has a credit left, the credits in
-//! use are fewer than the slots.
+//! **A credit implies a slot.** Every open link adds as many slots to what may be handed out as it may have messages in
+//! slots: its credits for slots. A slot in use is held by a message that is not known to be released, or by a
+//! reservation; messages in slots occupy one such credit of each of their links, and so do reservations, of which a
+//! link has at most one. So the slots in use are at most the credits in use, over all links; and where one link has a
+//! credit left, the credits in use are fewer than the slots.
 //!
 //! **Oldest first.** Free slots are used in the order in which they came back: rewriting lines that
 //! the other core still holds costs more than cycling through some 2 MiB that stay in the cache. These *warm*
@@ -39,8 +39,8 @@ impl Pool {
 
     /// Adds the slots of one more link, and returns those that are warm from now on: their memory must be
     /// there. The only call that allocates.
-    pub(crate) fn grow(&mut self, credits: u32) -> Range<u32> {
-        self.capacity += credits;
+    pub(crate) fn grow(&mut self, slots: u32) -> Range<u32> {
+        self.capacity += slots;
         self.free.reserve(self.capacity as usize - self.free.len());
         self.holders.reserve(self.capacity as usize - self.holders.len());
         let touched = self.holders.len() as u32;

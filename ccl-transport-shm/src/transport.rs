@@ -112,6 +112,7 @@ impl Transport for ShmTransport {
         Capabilities {
             slot_bytes: self.geometry.slot_bytes,
             credits: self.geometry.credits,
+            slots: self.geometry.slots_per_link(),
             inline_bytes: INLINE_BYTES,
             shared_slots: true,
             threads: true,

@@ -121,16 +121,15 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let shm = ShmTransport::new(
-        rank,
-        ranks,
-        &ShmConfig {
-            slot_bytes: config.slot_bytes,
-            credits: config.credits,
-            host_id: config.host_id.clone(),
-            ..ShmConfig::default()
-        },
-    )?;
-    let transports: Vec<Box<dyn Transport>> = vec![Box::new(shm)];
-    Core::new(bootstrap, transports, config, memory)
+    let shm = ShmConfig {
+        slot_bytes: config.slot_bytes,
+        credits: config.credits,
+        host_id: config.host_id.clone(),
+        ..ShmConfig::default()
+    };
+    let mut open = || {
+        let shm = ShmTransport::new(rank, ranks, &shm)?;
+        Ok(vec![Box::new(shm) as Box<dyn Transport>])
+    };
+    Core::new(bootstrap, &mut open, config, memory)
 }

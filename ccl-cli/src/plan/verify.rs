@@ -5,7 +5,7 @@ use crate::answer::{Answer, Failure};
 use crate::table::Table;
 use ccl::plan::{MAX_FILE_BYTES, Plan};
 use ccl::verify::{self, Limits, Proof};
-use ccl::{Collective, Config, ErrorKind, Rank, algorithms};
+use ccl::{Collective, Config, ErrorKind, Rank, SLOTS_PER_LINK, algorithms};
 use std::io::Read;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Root of a collective that has one; without it every one
     #[arg(long, value_name = "RANK", requires = "ranks")]
     root: Option<Rank>,
-    /// Slots of a link [default: RDMACCL_CREDITS]
+    /// Pieces of a link on their way at a time [default: RDMACCL_CREDITS, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     credits: Option<u32>,
     /// Print the proofs as JSON
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let credits = match arguments.credits {
         Some(credits) => credits,
-        None => Config::from_env()?.credits,
+        None => Config::from_env()?.credits.min(SLOTS_PER_LINK),
     };
     let limits = Limits { credits, ..Limits::default() };
     match (subject::collective(&arguments.what), arguments.ranks) {

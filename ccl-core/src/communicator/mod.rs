@@ -12,6 +12,7 @@
 
 mod abort;
 mod cores;
+mod crew;
 mod fingerprint;
 mod neighbours;
 mod operation;
@@ -28,7 +29,7 @@ use crate::clock::monotonic_ns;
 use crate::config::Config;
 use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
-use crate::engine::{Blocks, Progress, WaitOn};
+use crate::engine::{Blocks, Progress, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
 use crate::plan::{Collective, Rank};
@@ -36,7 +37,7 @@ use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
-use cores::Cores;
+use crew::Crew;
 pub use operation::Operation;
 use patience::{Patience, Wait};
 use plans::Plans;
@@ -70,6 +71,9 @@ pub struct Call {
     pub root: Rank,
 }
 
+/// Opens a rank's transports, best first: once, and once more for each further thread that long calls are shared out to.
+pub type Opener<'o> = &'o mut dyn FnMut() -> Result<Vec<Box<dyn Transport>>>;
+
 /// One rank's membership of a group of ranks.
 pub struct Communicator {
     rank: Rank,
@@ -81,6 +85,8 @@ pub struct Communicator {
     /// What its calls' fingerprints begin with: pieces of another communicator are never taken for its own.
     identity: u64,
     routes: Routes,
+    /// More of them, for the threads that share long calls.
+    crew: Crew,
     model: Model,
     /// What every link has; the verifier proves that they suffice.
     credits: u32,
@@ -106,34 +112,32 @@ impl Communicator {
     /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
     /// `memory`.
     pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
-        let introduction = Introduction {
-            transports: Vec::new(),
-            settings: String::new(),
-            cores: Cores::here(),
-            assumptions: None,
-        };
-        let routes = Routes::new(0, Vec::new(), vec![introduction]);
+        let introduction = Introduction::of_one_alone();
+        let crew = Crew::alone(&config, &introduction);
+        let routes = (Routes::new(0, Vec::new(), vec![introduction]), crew);
         // It has nothing to choose.
         let model = Model::shared_memory(1, 1);
         Communicator::over((0, 1), model, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
-    /// Joins the ranks that `bootstrap` has brought together, over the given transports, best first.
+    /// Joins the ranks that `bootstrap` has brought together, over the transports that `open` opens, best first.
     pub fn new(
         mut bootstrap: Bootstrap,
-        transports: Vec<Box<dyn Transport>>,
+        open: Opener<'_>,
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
+        let transports = open()?;
         let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
         let assumptions = routes::assumptions(&introductions)?;
         let routes = Routes::new(rank, transports, introductions);
         // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
         let (_, cores) = routes.crowd(0);
         let model = assumptions.model(cores, ranks);
+        let crew = Crew::assemble((rank, &config), &routes, &mut bootstrap, open)?;
         let health = Arc::clone(bootstrap.health());
-        Communicator::over((rank, ranks), model, Some(bootstrap), health, routes, config, memory)
+        Communicator::over((rank, ranks), model, Some(bootstrap), health, (routes, crew), config, memory)
     }
 
     fn over(
@@ -141,14 +145,15 @@ impl Communicator {
         mut model: Model,
         bootstrap: Option<Bootstrap>,
         health: Arc<Health>,
-        routes: Routes,
+        (routes, crew): (Routes, Crew),
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
         let (local, cores) = routes.crowd(rank);
+        let threads = crew.threads();
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
-        tracing::info!(rank, ranks, local, cores, "communicator ready");
+        tracing::info!(rank, ranks, local, cores, threads, "communicator ready");
         // A communicator of one rank meets nobody who would have to know its name.
         let identity = bootstrap.as_ref().map_or_else(monotonic_ns, Bootstrap::identity);
         let host = bootstrap.as_ref().and_then(|b| b.peers().into_iter().nth(rank as usize)).map(|p| p.host);
@@ -166,10 +171,11 @@ impl Communicator {
             bootstrap,
             health,
             routes,
+            crew,
             model,
             credits,
             level: prepare::level(&config)?,
-            oversubscribed: local > cores,
+            oversubscribed: local * threads > cores,
             core: None,
             plans: Plans::default(),
             transfers: Transfers::default(),
@@ -258,7 +264,7 @@ impl Communicator {
 
     /// Bytes of memory that the links of this rank take.
     pub fn memory(&self) -> u64 {
-        self.routes.memory()
+        self.routes.memory() + self.crew.routes().map(Routes::memory).sum::<u64>()
     }
 
     /// Everybody's words, by rank: all ranks must call it at the same place among their calls. Over the control plane,
@@ -279,15 +285,18 @@ impl Communicator {
         }
     }
 
-    /// What each open link has done.
+    /// What each open link has done. Where long calls are shared out to threads, each has links of its own, of the same
+    /// names.
     pub fn counters(&self) -> Vec<(LinkKey, Counters)> {
-        self.routes.counters()
+        let shared = self.crew.routes().flat_map(Routes::counters);
+        self.routes.counters().into_iter().chain(shared).collect()
     }
 
     /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
     /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
     pub fn expose(&mut self, memory: Piece) -> Result<bool> {
-        self.routes.expose(memory)
+        let own = self.routes.expose(memory)?;
+        self.crew.routes_mut().try_fold(own, |shared, routes| Ok(routes.expose(memory)? | shared))
     }
 
     /// Makes a call and returns when this rank's part of it is done.
@@ -299,6 +308,9 @@ impl Communicator {
         let index = self.index_of(call, buffers.is_in_place())?;
         let prepared = &self.plans.prepared[index];
         prepared.task.layout().check(&buffers)?;
+        if !prepared.shared.is_empty() {
+            return self.run_shared(index, &buffers);
+        }
         let schedule = prepared.schedule;
         let tag = prepared.tag(self.sequence);
         self.plans.schedules[schedule].start(&prepared.task, tag, self.sequence)?;
@@ -312,6 +324,18 @@ impl Communicator {
     /// Makes a call whose blocks differ in length; the call's count is not looked at.
     pub fn run_uneven(&mut self, call: &Call, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
         self.run_all(vec![Operation::uneven(*call, blocks.clone(), buffers)])
+    }
+
+    /// [`run`](Communicator::run) for a prepared call that is shared out to threads.
+    #[inline(never)]
+    fn run_shared(&mut self, index: usize, buffers: &Buffers<'_>) -> Result<()> {
+        let prepared = self.plans.prepared[index].clone();
+        self.start(&prepared, self.sequence)?;
+        let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
+        self.finish_shared(prepared.schedule, entry, buffers).map_err(|error| self.breaks(error))?;
+        self.recorder.end(entry, monotonic_ns);
+        self.sequence += 1;
+        Ok(())
     }
 
     /// Whether calls are taken at all.
@@ -356,18 +380,35 @@ impl Communicator {
                 }
                 Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
                     Wait::Spin => {}
-                    Wait::Yield => {
-                        record::waits(&self.recorder, entry);
-                        std::thread::yield_now();
-                    }
-                    Wait::Park(limit) => {
-                        self.record_waits(&[schedule], patience.waited());
-                        self.watch(&[schedule], patience.waited())?;
-                        self.routes.park(limit)?;
-                    }
+                    wait => self.pause(wait, schedule, entry, &patience)?,
                 },
             }
         }
+    }
+
+    /// What a call does about a blocked step.
+    #[cold]
+    fn pause(&mut self, wait: Wait, schedule: usize, entry: Entry, patience: &Patience) -> Result<()> {
+        match wait {
+            Wait::Spin => {}
+            Wait::Yield => {
+                record::waits(&self.recorder, entry);
+                std::thread::yield_now();
+            }
+            Wait::Park(limit) => {
+                self.record_waits(&[schedule], patience.waited());
+                self.watch(&[schedule], patience.waited())?;
+                self.park(schedule, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The schedules of calls, of all their shares.
+    fn schedules_of(&self, calls: &[usize]) -> impl Iterator<Item = &Schedule> {
+        calls.iter().flat_map(|&index| {
+            std::iter::once(&self.plans.schedules[index]).chain(self.crew.schedules(index))
+        })
     }
 
     /// Looks, before a sleep, at everybody's health and at the deadline.
@@ -377,7 +418,8 @@ impl Communicator {
         if waited >= LAST_PIECES
             && let Some(rank) = self.health.who_left(self.awaited(running))
         {
-            let sequence = running.first().map_or(0, |&index| self.plans.schedules[index].number());
+            let sequence = self.schedules_of(running).map(Schedule::number).find(|&number| number > 0);
+            let sequence = sequence.unwrap_or(0);
             let verdict = self.inquire(&Reason::Left { by: self.rank, peer: rank, sequence });
             let alone = || self.health.lost_to(rank, "it closed its communicator before this call was over");
             return Err(verdict.unwrap_or_else(alone));
@@ -391,7 +433,7 @@ impl Communicator {
 
     /// The ranks that the running calls wait for.
     fn awaited(&self, running: &[usize]) -> Vec<Rank> {
-        let waits = running.iter().flat_map(|&index| self.plans.schedules[index].waits());
+        let waits = self.schedules_of(running).flat_map(Schedule::waits);
         let mut awaited: Vec<Rank> = waits.flat_map(|wait| wait.on.peers().to_vec()).collect();
         awaited.sort_unstable();
         awaited.dedup();
@@ -407,7 +449,7 @@ impl Communicator {
     /// A timeout as this rank alone sees it, where there is no verdict.
     #[cold]
     fn timeout(&self, running: &[usize], waited: Duration) -> Error {
-        let schedules = || running.iter().map(|&index| &self.plans.schedules[index]);
+        let schedules = || self.schedules_of(running).filter(|schedule| schedule.is_running());
         let states = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
             let for_what = match wait.on {
                 WaitOn::Piece { peer, channel } => format!("a piece from rank {peer} on channel {channel}"),
@@ -450,6 +492,7 @@ impl Communicator {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
         self.record_end(&cause);
         self.routes.withdraw();
+        self.crew.routes_mut().for_each(Routes::withdraw);
         if self.health.is_well() {
             self.health.end(EndKind::Failed, &cause);
         }

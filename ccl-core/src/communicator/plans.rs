@@ -24,11 +24,18 @@ pub(super) struct PlanKey {
 pub(super) struct Prepared {
     pub(super) schedule: usize,
     pub(super) task: Arc<Task>,
+    /// The same for the other threads that it is shared out to.
+    pub(super) shared: Arc<[Arc<Task>]>,
     /// For the flight record; with the fingerprint, on top of which comes the call's number.
     pub(super) about: About,
 }
 
 impl Prepared {
+    /// A call that the caller's thread runs alone.
+    pub(super) fn unshared(schedule: usize, task: Arc<Task>, about: About) -> Prepared {
+        Prepared { schedule, task, shared: Arc::default(), about }
+    }
+
     /// The tag of the call with this number.
     #[inline(always)]
     pub(super) fn tag(&self, sequence: u64) -> u64 {
@@ -106,9 +113,7 @@ impl Plans {
         reducer: Reducer,
         streams: bool,
     ) -> Result<Arc<Task>> {
-        let schedule = &self.schedules[schedule];
-        let task = schedule.task(layout, reducer)?;
-        Ok(Arc::new(if streams { task.streaming(schedule) } else { task }))
+        task(&self.schedules[schedule], layout, reducer, streams)
     }
 
     /// Keeps a schedule that its maker finds by itself.
@@ -116,6 +121,17 @@ impl Plans {
         self.schedules.push(schedule);
         self.schedules.len() - 1
     }
+}
+
+/// A task of a schedule, which writes past the caches if it `streams`.
+pub(super) fn task(
+    schedule: &Schedule,
+    layout: Layout,
+    reducer: Reducer,
+    streams: bool,
+) -> Result<Arc<Task>> {
+    let task = schedule.task(layout, reducer)?;
+    Ok(Arc::new(if streams { task.streaming(schedule) } else { task }))
 }
 
 /// Multiplies and rotates word by word: calls are few words of our own making, so no attacker picks them

@@ -1,6 +1,7 @@
 //! Preparing a call: choosing, planning, proving, connecting and binding. Done once per kind of call.
 
 use super::plans::{PlanKey, Prepared};
+use super::routes::Routes;
 use super::{Call, Communicator, fingerprint};
 use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
@@ -11,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Reason};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
+use crate::transport;
 use crate::verify::{self, Limits, References};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,6 +30,8 @@ pub struct Explanation {
     pub tiles: usize,
     /// What the cost function expects, in nanoseconds.
     pub predicted_ns: f64,
+    /// Threads of this rank that share it.
+    pub threads: u32,
 }
 
 /// Largest communicator for which `auto` proves built-in plans at run time. The project's tests prove every
@@ -68,6 +72,7 @@ impl Communicator {
             tile_bytes: choice.tile_bytes,
             tiles: layout.tiles(),
             predicted_ns: choice.predicted_ns,
+            threads: self.shares_of(&choice, &layout, in_place),
         })
     }
 
@@ -80,13 +85,18 @@ impl Communicator {
         let algorithm = choice.algorithm.name();
         let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
         let about = about(call, algorithm, &layout, fingerprint);
+        let shares = self.shares_of(&choice, &layout, in_place);
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
-            this.schedule(call, choice.algorithm)
+            this.schedule(call, choice.algorithm, shares)
         })?;
-        tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, "prepared");
+        tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, shares, "prepared");
         let streams = !in_place && self.streams(&layout);
+        let shared = match shares {
+            1 => Arc::default(),
+            _ => self.crew.tasks(schedule, &layout, reducer, streams)?,
+        };
         let task = self.plans.task(schedule, layout, reducer, streams)?;
-        Ok(self.plans.add(call, in_place, Prepared { schedule, task, about }))
+        Ok(self.plans.add(call, in_place, Prepared { schedule, task, shared, about }))
     }
 
     /// A call whose blocks differ. Nothing is kept but the schedule, since the lengths are seldom the same again.
@@ -127,10 +137,10 @@ impl Communicator {
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
-            this.schedule(&even, choice.algorithm)
+            this.schedule(&even, choice.algorithm, 1)
         })?;
         let streams = !in_place && self.streams(&layout);
-        Ok(Prepared { schedule, task: self.plans.task(schedule, layout, reducer, streams)?, about })
+        Ok(Prepared::unshared(schedule, self.plans.task(schedule, layout, reducer, streams)?, about))
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
@@ -200,31 +210,62 @@ impl Communicator {
         Ok(Spec { collective, ranks: self.ranks, root, parts })
     }
 
-    /// The bound schedule of a plan; made, proved and connected the first time.
-    fn schedule(&mut self, call: &Call, algorithm: &'static dyn Algorithm) -> Result<usize> {
+    /// The bound schedule of a plan; made, proved and connected the first time, and the first time that it is shared out.
+    fn schedule(&mut self, call: &Call, algorithm: &'static dyn Algorithm, shares: u32) -> Result<usize> {
         let Call { collective, root, .. } = *call;
         let key = PlanKey { collective, root, algorithm: algorithm.name() };
-        if let Some(index) = self.plans.schedule(&key) {
+        let known = self.plans.schedule(&key);
+        if let Some(index) = known.filter(|&index| shares == 1 || self.crew.knows(index)) {
             return Ok(index);
         }
         let spec = self.spec(collective, root, algorithm)?;
         let references = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
-        self.connect(&program)?;
-        let mut schedule = Schedule::bind(&spec, self.rank, &program, &mut self.routes)?;
-        if let Some(references) = references {
-            schedule.allow_references(&program, references.of(self.rank), REFER_FROM)?;
+        let bind = |routes: &mut Routes| {
+            let mut schedule = Schedule::bind(&spec, routes.rank(), &program, routes)?;
+            if let Some(references) = &references {
+                schedule.allow_references(&program, references.of(routes.rank()), REFER_FROM)?;
+            }
+            Ok::<_, Error>(schedule)
+        };
+        let index = match known {
+            Some(index) => index,
+            None => {
+                self.connect(&program)?;
+                let schedule = bind(&mut self.routes)?;
+                self.plans.add_schedule(key, schedule)
+            }
+        };
+        if shares > 1 {
+            self.connect_crew(&program)?;
+            let bound = self.crew.routes_mut().map(bind).collect::<Result<Vec<_>>>()?;
+            bound.into_iter().enumerate().for_each(|(strand, bound)| self.crew.learn(strand, index, bound));
         }
-        Ok(self.plans.add_schedule(key, schedule))
+        Ok(index)
     }
 
-    /// Opens the links of a program. Peers that do not come, or come for other links, are judged as in a call: in their
-    /// eyes it has begun.
+    /// Opens the links of a program.
     pub(super) fn connect(&mut self, program: &Program) -> Result<()> {
+        self.connecting(|this, exchange| this.routes.connect(program, exchange))
+    }
+
+    /// The same for the threads that share calls of it.
+    fn connect_crew(&mut self, program: &Program) -> Result<()> {
+        self.connecting(|this, exchange| {
+            this.crew.routes_mut().try_for_each(|routes| routes.connect(program, exchange))
+        })
+    }
+
+    /// Connects. Peers that do not come, or come for other links, are judged as in a call: in their eyes it has begun.
+    fn connecting(
+        &mut self,
+        connect: impl FnOnce(&mut Self, &mut dyn transport::Exchange) -> Result<()>,
+    ) -> Result<()> {
         let (start, deadline) = (Instant::now(), self.deadline());
         let number = self.sequence + self.unnumbered;
-        let Some(bootstrap) = &mut self.bootstrap else { return Ok(()) };
-        let connected = self.routes.connect(program, &mut bootstrap.exchange(deadline));
+        let Some(mut bootstrap) = self.bootstrap.take() else { return Ok(()) };
+        let connected = connect(self, &mut bootstrap.exchange(deadline));
+        self.bootstrap = Some(bootstrap);
         connected.map_err(|error| {
             let by = self.rank;
             let reason = match error.kind() {

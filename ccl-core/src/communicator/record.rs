@@ -74,7 +74,7 @@ impl Communicator {
     #[cold]
     pub(super) fn record_waits(&self, running: &[usize], waited: Duration) {
         let since_ns = monotonic_ns().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX));
-        let schedules = || running.iter().map(|index| &self.plans.schedules[*index]);
+        let schedules = || self.schedules_of(running);
         let waits = schedules().flat_map(|schedule| schedule.waits());
         let progress = schedules().map(|schedule| schedule.progress());
         let (done, total) = progress.fold((0, 0), |sum, (done, total)| (sum.0 + done, sum.1 + total));

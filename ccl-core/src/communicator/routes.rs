@@ -52,11 +52,24 @@ pub(super) struct Introduction {
     pub(super) settings: String,
     /// What the rank may run on.
     pub(super) cores: Cores,
+    /// How many threads its process may keep busy: a container's share of the processors counts too.
+    pub(super) parallelism: u32,
     /// Rank 0's.
     pub(super) assumptions: Option<Assumptions>,
 }
 
 impl Introduction {
+    /// That of a rank which has nobody to introduce itself to.
+    pub(super) fn of_one_alone() -> Introduction {
+        Introduction {
+            transports: Vec::new(),
+            settings: String::new(),
+            cores: Cores::here(),
+            parallelism: parallelism(),
+            assumptions: None,
+        }
+    }
+
     /// That of `rank`, which has opened these transports.
     pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
         let limits = transports.iter().map(|t| {
@@ -65,15 +78,17 @@ impl Introduction {
         });
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; {}",
+            "version {}; algorithms [{}]; tile_bytes {}; threads {}; {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
+            config.threads,
             limits.collect::<Vec<_>>().join("; "),
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
-        Ok(Introduction { transports, settings, cores: Cores::here(), assumptions })
+        let (cores, parallelism) = (Cores::here(), parallelism());
+        Ok(Introduction { transports, settings, cores, parallelism, assumptions })
     }
 
     /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
@@ -111,6 +126,10 @@ pub(super) fn assumptions(introductions: &[Introduction]) -> Result<Assumptions>
     }
 }
 
+fn parallelism() -> u32 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
+}
+
 fn malformed(peer: Rank, cause: &dyn std::fmt::Display) -> Error {
     ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: cause.to_string() }.into()
 }
@@ -143,6 +162,11 @@ impl Routes {
         Routes { rank, transports, introductions, chosen: BTreeMap::new() }
     }
 
+    /// Whose they are.
+    pub(super) fn rank(&self) -> Rank {
+        self.rank
+    }
+
     /// The transport for a peer: the first of ours that the peer has too and that reaches it.
     fn choose(&mut self, peer: Rank) -> Result<usize> {
         if let Some(&index) = self.chosen.get(&peer) {
@@ -173,16 +197,17 @@ impl Routes {
     /// What the ranks of one host have said, that of `rank` among them: those that a transport of one host reaches from
     /// there, so whose addresses are the same.
     fn on_the_host_of(&self, rank: Rank) -> impl Iterator<Item = &Introduction> {
-        let local = self.transports.iter().find(|t| t.capabilities().one_host).map(|t| t.name());
-        let address = move |of: &Introduction| {
-            let known = of.transports.iter().find(|(name, _)| Some(name.as_str()) == local);
-            known.map(|(_, address)| address.clone())
-        };
-        let here = address(&self.introductions[rank as usize]);
+        let here = self.local_address(&self.introductions[rank as usize]);
         self.introductions.iter().zip(0..).filter_map(move |(introduction, other)| {
-            let is_there = other == rank || here.is_some() && address(introduction) == here;
+            let is_there = other == rank || here.is_some() && self.local_address(introduction) == here;
             is_there.then_some(introduction)
         })
+    }
+
+    /// A rank's address in the transport of one host, if there is one: the same for all ranks of the host.
+    fn local_address<'i>(&self, of: &'i Introduction) -> Option<&'i [u8]> {
+        let local = self.transports.iter().find(|t| t.capabilities().one_host)?.name();
+        of.transports.iter().find(|(name, _)| name == local).map(|(_, address)| &address[..])
     }
 
     /// How many ranks of the communicator are on the host of `rank`, and on how many cores they all may run. Ranks that are
@@ -191,6 +216,22 @@ impl Routes {
         let ranks = self.on_the_host_of(rank).count() as u32;
         let cores = self.on_the_host_of(rank).fold(Cores::default(), |all, one| all.with(&one.cores));
         (ranks, cores.count())
+    }
+
+    /// Cores that each rank may keep busy, on the host where they are fewest. All ranks get the same answer.
+    pub(super) fn cores_per_rank(&self) -> u32 {
+        let ranks = 0..self.introductions.len() as Rank;
+        let of_host = |rank| {
+            let (ranks, cores) = self.crowd(rank);
+            let allowed = self.on_the_host_of(rank).map(|one| one.parallelism).min().unwrap_or(1);
+            cores.min(allowed) / ranks
+        };
+        // A rank that is on the host of a lower one has been counted.
+        let first_of_host = |&rank: &Rank| {
+            let address = |rank: Rank| self.local_address(&self.introductions[rank as usize]);
+            !address(rank).is_some_and(|here| (0..rank).any(|other| address(other) == Some(here)))
+        };
+        ranks.filter(first_of_host).map(of_host).min().unwrap_or(1).max(1)
     }
 
     /// Opens every link that the program uses.
@@ -258,11 +299,11 @@ impl Routes {
         self.transports.iter().map(|t| t.memory()).sum()
     }
 
-    /// The longest piece that every transport takes, and the credits that every link has; `None` without
+    /// The longest piece that every transport takes, and the credits that every link has for pieces of any length; `None` without
     /// transports.
     pub(super) fn limits(&self) -> Option<(usize, u32)> {
         let all = || self.transports.iter().map(|t| t.capabilities());
-        Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits).min()?))
+        Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
     /// Whether some transport shows the memory of `piece` to its peers, which are told at once.
@@ -392,6 +433,7 @@ mod tests {
                 transports: vec![(transport.name().to_string(), transport.address())],
                 settings: String::new(),
                 cores: cores.iter().copied().collect(),
+                parallelism: 2,
                 assumptions: None,
             }
         };

@@ -266,12 +266,6 @@ impl Run<'_, '_> {
     }
 }
 
-/// Out of line: the blocking call has a copy of its own.
-#[inline(never)]
-fn step(communicator: &mut Communicator, schedule: usize, buffers: &Buffers<'_>) -> Result<Progress> {
-    communicator.plans.schedules[schedule].step(&mut communicator.routes, buffers)
-}
-
 impl Queue<'_> {
     fn step(&mut self, communicator: &mut Communicator) -> Result<Progress> {
         let mut moved = false;
@@ -282,14 +276,12 @@ impl Queue<'_> {
                     let Some(Ready { number, prepared, buffers }) = self.waiting.pop_front() else {
                         return Ok(Progress::Done);
                     };
-                    let Prepared { schedule, task, about } = &prepared;
-                    let schedule = *schedule;
-                    communicator.plans.schedules[schedule].start(task, prepared.tag(number), number)?;
-                    let entry = record::begin(&communicator.recorder, about, number);
-                    *self.running.insert((schedule, buffers, entry))
+                    communicator.start(&prepared, number)?;
+                    let entry = record::begin(&communicator.recorder, &prepared.about, number);
+                    *self.running.insert((prepared.schedule, buffers, entry))
                 }
             };
-            match step(communicator, schedule, &buffers)? {
+            match communicator.step(schedule, &buffers)? {
                 Progress::Done => {
                     communicator.recorder.end(entry, monotonic_ns);
                     (self.running, moved) = (None, true);

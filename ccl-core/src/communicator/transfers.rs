@@ -130,7 +130,7 @@ impl Communicator {
         let about = side.about(what, fingerprint);
         let streams = self.streams(&layout);
         let task = self.plans.task(end.schedule, layout, reducer, streams)?;
-        Ok(Prepared { schedule: end.schedule, task, about })
+        Ok(Prepared::unshared(end.schedule, task, about))
     }
 
     /// What a rank sends itself: a copy.
@@ -170,7 +170,7 @@ impl Communicator {
         let reducer = self.copier(send.dtype)?;
         let streams = self.streams(&layout);
         let task = self.plans.task(schedule, layout, reducer, streams)?;
-        Ok(Prepared { schedule, task, about: Side::Send.about(send, 0) })
+        Ok(Prepared::unshared(schedule, task, Side::Send.about(send, 0)))
     }
 
     /// A reducer that only copies.

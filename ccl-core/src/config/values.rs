@@ -84,6 +84,36 @@ words! {
     }
 }
 
+/// Threads that a rank runs long calls with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// As many as each rank of a host has cores, up to 4.
+    #[default]
+    Auto,
+    /// So many.
+    Exactly(u32),
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Threads::Auto => f.write_str("auto"),
+            Threads::Exactly(threads) => threads.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Threads {
+    type Err = ();
+
+    fn from_str(value: &str) -> Result<Threads, ()> {
+        match value {
+            "auto" => Ok(Threads::Auto),
+            number => number.parse().ok().filter(|n| (1..=64).contains(n)).map(Threads::Exactly).ok_or(()),
+        }
+    }
+}
+
 /// Interfaces by name, in NCCL's syntax: prefixes, `=` before exact names, `^` before names to leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFilter {

@@ -23,6 +23,9 @@
 //! since a move waits for all of its sources and combines them in the plan's order, so do any other steps:
 //! timing does not show in results.
 //!
+//! Tiles do not depend on each other, so several threads may run a [`Share`] of a call's tiles each, with a schedule
+//! of the same program that is bound to links of its own.
+//!
 //! What a move sends and the proof allows to be read later travels by reference, where the transport can
 //! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
 //! user's again.
@@ -42,7 +45,7 @@ mod uneven;
 pub use layout::{Layout, Overlay};
 pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
-pub use schedule::{Links, Schedule};
+pub use schedule::{Links, Schedule, Share};
 pub(crate) use tag::mix;
 pub use task::Task;
 pub use uneven::Blocks;

@@ -1,6 +1,6 @@
 //! Running a schedule, step by step.
 
-use super::schedule::{Lane, Machine, Operand, READY, Schedule};
+use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
 use super::tag::mix;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
@@ -100,14 +100,25 @@ impl Schedule {
             }
         }
         if machine.running == 0 && machine.settle(fabric)? {
-            if machine.reduces && task.reducer.divides() {
-                let (at, len) = task.layout.result();
-                task.reducer.finish(buffers.output().slice(at, len));
-            }
             self.is_running = false;
+            if self.share == Share::WHOLE {
+                self.conclude(buffers);
+            }
             return Ok(Progress::Done);
         }
         Ok(if moved { Progress::Moved } else { Progress::Blocked })
+    }
+
+    /// What is done to the result as a whole, once all shares of the call are done.
+    #[inline]
+    pub fn conclude(&self, buffers: &Buffers<'_>) {
+        if let Some(task) = self.task.as_deref()
+            && self.machine.reduces
+            && task.reducer.divides()
+        {
+            let (at, len) = task.layout.result();
+            task.reducer.finish(buffers.output().slice(at, len));
+        }
     }
 
     /// What the lanes wait for: those that the last step found blocked.

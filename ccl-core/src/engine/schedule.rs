@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
 use crate::simd::{self, PieceMut, Slab};
 use crate::transport::{ReceiverId, SenderId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A program bound to the link ends of a fabric, and the state of its running call.
@@ -25,7 +26,32 @@ pub struct Schedule {
     /// The running call's fingerprint, which every piece carries and every arrival is compared with.
     pub(super) tag: u64,
     pub(super) sequence: u64,
+    /// What of the running call's tiles it runs.
+    pub(super) share: Share,
     pub(super) machine: Machine,
+}
+
+/// Some of a call's tiles: one of as many equal runs of them. Tiles do not depend on each other, so schedules of one program
+/// with links of their own may each run a share, at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which one: below `of`.
+    pub index: u32,
+    /// How many there are.
+    pub of: u32,
+}
+
+impl Share {
+    /// All tiles.
+    pub const WHOLE: Share = Share { index: 0, of: 1 };
+
+    /// Those of so many tiles.
+    #[inline(always)]
+    pub(super) fn tiles(self, tiles: usize) -> Range<usize> {
+        // 128 bits: nobody need ask whether a product of a tile's number fits.
+        let end = |index: u32| (tiles as u128 * u128::from(index) / u128::from(self.of)) as usize;
+        if self.of == 1 { 0..tiles } else { end(self.index)..end(self.index + 1) }
+    }
 }
 
 /// What a step works with: the bound program and where it is.
@@ -71,7 +97,7 @@ pub(super) struct Lane {
     pub(super) tile: usize,
     /// Bytes of each chunk before that tile.
     pub(super) skip: usize,
-    /// How often it is run.
+    /// The tile before which it ends.
     pub(super) tiles: usize,
 }
 
@@ -171,6 +197,7 @@ impl Schedule {
             is_running: false,
             tag: 0,
             sequence: 0,
+            share: Share::WHOLE,
             machine,
         })
     }
@@ -196,16 +223,36 @@ impl Schedule {
         self.is_running
     }
 
-    /// Tiles that the call which runs has done, and all of them, over all lanes.
+    /// Whether the last call that was started is, or was, a share of one.
+    pub fn is_share(&self) -> bool {
+        self.share != Share::WHOLE
+    }
+
+    /// Tiles that the call which runs has done here, and all that it is to do here, over all lanes.
     pub fn progress(&self) -> (u64, u64) {
-        let lanes = self.machine.lanes.iter().filter(|_| self.is_running);
-        lanes.fold((0, 0), |(done, all), lane| (done + lane.tile as u64, all + lane.tiles as u64))
+        let Some(task) = self.task.as_ref().filter(|_| self.is_running) else { return (0, 0) };
+        let lanes = self.machine.lanes.iter().zip(&task.tiles);
+        lanes.fold((0, 0), |(done, all), (lane, &tiles)| {
+            let share = self.share.tiles(tiles);
+            (done + (lane.tile - share.start) as u64, all + share.len() as u64)
+        })
     }
 
     /// Begins a call of a task of this schedule; the call before must be done. Every piece of it carries `tag`, the
     /// call's fingerprint; `sequence` is its number on the communicator, for errors.
     #[inline(always)]
     pub fn start(&mut self, task: &Arc<Task>, tag: u64, sequence: u64) -> Result<()> {
+        self.begin(task, tag, sequence, Share::WHOLE)
+    }
+
+    /// [`start`](Schedule::start) for a share of the tiles. When all shares are done, one of their schedules
+    /// [concludes](Schedule::conclude) the call.
+    pub fn start_share(&mut self, task: &Arc<Task>, tag: u64, sequence: u64, share: Share) -> Result<()> {
+        self.begin(task, tag, sequence, share)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, task: &Arc<Task>, tag: u64, sequence: u64, share: Share) -> Result<()> {
         if self.is_running {
             return Err(Error::invalid("a call is started while another one runs", "finish that one first"));
         }
@@ -216,10 +263,11 @@ impl Schedule {
         machine.lending.start(&task.layout);
         machine.running = 0;
         for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {
-            *lane = Lane { at: lane.first, blocked: READY, tile: 0, skip: 0, tiles, ..*lane };
-            machine.running += usize::from(tiles > 0);
+            let Range { start: tile, end: tiles } = share.tiles(tiles);
+            *lane = Lane { at: lane.first, blocked: READY, tile, skip: tile * task.tile, tiles, ..*lane };
+            machine.running += usize::from(tile < tiles);
         }
-        (self.tag, self.sequence, self.is_running) = (tag, sequence, true);
+        (self.tag, self.sequence, self.share, self.is_running) = (tag, sequence, share, true);
         Ok(())
     }
 

@@ -196,21 +196,29 @@ pub fn lengths<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     assert_eq!(receive(&mut t[1], from), Some((b"still".to_vec(), 1)));
 }
 
-/// Exactly `credits` pieces fit, of any length, and each release makes room for one.
+/// Exactly `credits` pieces fit, or `slots` long ones, and each release makes room for one.
 pub fn credits_are_counted<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     let mut t = connected(make, 2, 1);
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
     let able = t[0].capabilities();
-    for len in [0, 1, able.slot_bytes] {
-        for k in 0..able.credits {
+    assert!((1..=able.credits).contains(&able.slots), "{able:?}");
+    for (len, fit) in [(0, able.credits), (1, able.credits), (able.slot_bytes, able.slots)] {
+        for k in 0..fit {
             assert!(send(&mut t[0], to, &pattern(u64::from(k), len), 0), "piece {k} of {} bytes", len);
         }
-        assert!(!send(&mut t[0], to, &[], 0));
-        for k in 0..3 * able.credits {
+        assert!(!send(&mut t[0], to, &pattern(0, len), 0));
+        for k in 0..3 * fit {
             assert_eq!(receive(&mut t[1], from), Some((pattern(u64::from(k), len), 0)));
-            assert!(send(&mut t[0], to, &pattern(u64::from(k + able.credits), len), 0));
-            assert!(!send(&mut t[0], to, &[], 0));
+            assert!(send(&mut t[0], to, &pattern(u64::from(k + fit), len), 0));
+            assert!(!send(&mut t[0], to, &pattern(0, len), 0));
         }
+        // Room for a short one is not room for a long one.
+        if fit < able.credits {
+            assert!(t[0].reserve(to, 0).unwrap().is_some() && t[0].reserve(to, len).unwrap().is_none());
+        }
+        // Short ones still fit, until all credits are taken.
+        assert!((fit..able.credits).all(|_| send(&mut t[0], to, &[], 0)));
+        assert!(!send(&mut t[0], to, &[], 0));
         while receive(&mut t[1], from).is_some() {}
     }
 }

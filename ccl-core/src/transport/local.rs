@@ -197,6 +197,7 @@ impl Transport for LocalTransport {
         Capabilities {
             slot_bytes: self.hub.slot_bytes,
             credits: self.hub.credits,
+            slots: self.hub.credits,
             inline_bytes: INLINE_BYTES.min(self.hub.slot_bytes),
             shared_slots: true,
             threads: true,

@@ -29,6 +29,8 @@ pub(crate) struct Outgoing {
     oldest: usize,
     /// Messages in lent memory that are not known to be released.
     lent: u32,
+    /// How many may be in slots at a time.
+    most_in_slots: u32,
     /// Whether somebody waits for these.
     unsettled: bool,
     /// Whether a sender holds a reservation that uses this link.
@@ -60,6 +62,7 @@ impl Outgoing {
             elsewhere: 0,
             oldest: 0,
             lent: 0,
+            most_in_slots: own.geometry().slots_per_link(),
             unsettled: false,
             reserved: false,
             starved: false,
@@ -84,13 +87,20 @@ impl Outgoing {
         unsafe { self.entries.add(self.end.at()).as_ref() }
     }
 
-    /// Whether a message may be written. Looks at the receiver's count only when it must.
+    /// Whether a message may be written, into a slot or not. Looks at the receiver's count only when it must.
     #[inline]
-    pub(crate) fn has_credit(&mut self, pool: &mut Pool) -> Result<bool, Corrupt> {
-        if !self.end.has_credit() {
+    pub(crate) fn has_credit(&mut self, in_slot: bool, pool: &mut Pool) -> Result<bool, Corrupt> {
+        if !self.has_known_credit(in_slot) {
             self.refresh(pool)?;
         }
-        Ok(self.end.has_credit())
+        Ok(self.has_known_credit(in_slot))
+    }
+
+    #[inline]
+    fn has_known_credit(&self, in_slot: bool) -> bool {
+        // What is outside of its line and not lent is in a slot.
+        let has_slot = || self.elsewhere - self.lent < self.most_in_slots;
+        self.end.has_credit() && (!in_slot || has_slot())
     }
 
     /// Takes back what the receiver has released.

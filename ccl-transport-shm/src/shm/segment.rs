@@ -4,7 +4,7 @@ use crate::bell::Bell;
 use crate::connect::GLANCE;
 use crate::ledger::Ledger;
 use crate::ring::{Credit, Entry};
-use ccl_core::transport::Exchange;
+use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -30,6 +30,7 @@ const SLOTS_ALIGN: usize = 2 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    /// Messages of a link that may be on their way at a time.
     pub(crate) credits: u32,
     pub(crate) slot_bytes: usize,
     pub(crate) max_links: u32,
@@ -45,9 +46,14 @@ impl Geometry {
         (LINKS_AT + self.max_links as usize * self.link_bytes()).next_multiple_of(SLOTS_ALIGN)
     }
 
+    /// Messages of a link that may be in slots at a time.
+    pub(crate) fn slots_per_link(&self) -> u32 {
+        self.credits.min(SLOTS_PER_LINK)
+    }
+
     /// Slots in a segment.
     pub(crate) fn slots(&self) -> u32 {
-        self.max_links * self.credits
+        self.max_links * self.slots_per_link()
     }
 
     /// Length of a segment.

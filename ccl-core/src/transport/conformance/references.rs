@@ -125,6 +125,15 @@ pub fn references_and_slots_take_turns<T: Transport, M: Deref<Target = [u8]>>(
         assert_eq!(receive(&mut t[1], from).unwrap().0.len(), len);
         assert!(t[0].settled(to).unwrap());
     }
+
+    let able = t[0].capabilities();
+    let long = pattern(8, able.slot_bytes);
+    assert!((0..able.slots).all(|_| send(&mut t[0], to, &long, 1)));
+    if able.slots < able.credits {
+        assert_eq!(t[0].refer(to, piece(&row)).unwrap(), Refer::Ready);
+    }
+    assert!(!send(&mut t[0], to, &long, 1), "no slot is free");
+    assert!(receive(&mut t[1], from).is_some() && send(&mut t[0], to, &long, 1));
 }
 
 /// Whoever waits for its references to settle is woken by the release.
