@@ -75,7 +75,8 @@ impl IbTransport {
         }
         config.check()?;
         let contexts = open(config.ib.library.as_deref())?;
-        let survey = survey::take(&contexts)?;
+        let mut survey = survey::take(&contexts)?;
+        survey.host = config.host_id.clone().unwrap_or(survey.host);
         let chosen = rails::choose(&survey, &config.ib)?;
         tracing::debug!(target: "net", host = survey.host, rails = %listed(&chosen.value), why = chosen.why, "rails");
         let mut rails = chosen.value;
