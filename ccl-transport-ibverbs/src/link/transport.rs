@@ -177,7 +177,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
             None => {
                 let context = contexts.iter().find(|context| context.name() == rail.device);
                 let context = context.expect("rails are chosen among the open devices");
-                adapters.push(Adapter::new(context.clone(), relaxed)?);
+                adapters.push(Adapter::new(context.clone(), rail.software, relaxed)?);
                 adapters.len() - 1
             }
         };
