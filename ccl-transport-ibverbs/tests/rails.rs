@@ -130,9 +130,9 @@ fn a_piece_for_several_peers_is_one_work_request_each() {
     let before = (t[0].work().sends, t[0].memory(), fake.count("reg_mr_iova2") + fake.count("reg_mr"));
     for k in 0..50 {
         assert!(send(&mut t[0], to, &[k as u8; 8000], k));
-        for i in 1..4 {
-            let from = t[i].receiver(0, 0).unwrap();
-            assert_eq!(receive(&mut t[i], from), Some((vec![k as u8; 8000], k)));
+        for peer in &mut t[1..] {
+            let from = peer.receiver(0, 0).unwrap();
+            assert_eq!(receive(peer, from), Some((vec![k as u8; 8000], k)));
         }
     }
     let after = (t[0].work().sends, t[0].memory(), fake.count("reg_mr_iova2") + fake.count("reg_mr"));

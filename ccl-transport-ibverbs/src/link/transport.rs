@@ -75,7 +75,8 @@ impl IbTransport {
         }
         config.check()?;
         let contexts = open(config.ib.library.as_deref())?;
-        let survey = survey::take(&contexts)?;
+        let mut survey = survey::take(&contexts)?;
+        survey.host = config.host_id.clone().unwrap_or(survey.host);
         let chosen = rails::choose(&survey, &config.ib)?;
         tracing::debug!(target: "net", host = survey.host, rails = %listed(&chosen.value), why = chosen.why, "rails");
         let mut rails = chosen.value;
@@ -176,7 +177,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
             None => {
                 let context = contexts.iter().find(|context| context.name() == rail.device);
                 let context = context.expect("rails are chosen among the open devices");
-                adapters.push(Adapter::new(context.clone(), relaxed)?);
+                adapters.push(Adapter::new(context.clone(), rail.software, relaxed)?);
                 adapters.len() - 1
             }
         };
