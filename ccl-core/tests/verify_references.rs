@@ -138,7 +138,7 @@ fn a_later_write_must_be_ordered() {
     assert_eq!(mv(&[Source::Input(0)], &[Sink::Output(0)]).referent(), None);
 
     // A one-step all-reduce of two ranks. In place the input is overwritten without waiting for its reader.
-    let spec = Spec { collective: Collective::AllReduce, ranks: 2, root: 0, parts: 1 };
+    let spec = Spec::new(Collective::AllReduce, 2, 0, 1);
     let sum = |peer| if peer == 0 { [from(0), Source::Input(0)] } else { [Source::Input(0), from(1)] };
     let plan = |moves: &dyn Fn(u32) -> Vec<Move>| {
         let program = |peer| Program { lanes: vec![Lane { scratch: 1, moves: moves(peer) }] };

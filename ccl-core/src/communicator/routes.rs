@@ -1,5 +1,7 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
+mod hosts;
+
 use super::cores::Cores;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
@@ -37,9 +39,9 @@ impl Assumptions {
         Ok(Assumptions { constants: tuned.constants })
     }
 
-    /// The model for so many ranks on so many cores.
-    pub(super) fn model(&self, cores: u32, ranks: u32) -> Model {
-        Model::tuned(self.constants, cores, ranks)
+    /// The model for so many ranks of a host on so many cores.
+    pub(super) fn model(&self, cores: u32, local_ranks: u32) -> Model {
+        Model::tuned(self.constants, cores, local_ranks)
     }
 }
 

@@ -47,7 +47,7 @@ fn an_override_is_obeyed_at_every_size() {
         for bytes in [0, 8, 1 << 30] {
             let only = Wish { algorithm: Some(algorithm.name()), ..Wish::default() };
             let choice = choose(&model, Collective::AllGather, 5, 0, bytes, false, only);
-            match algorithm.parts(Collective::AllGather, 5) {
+            match algorithm.parts(Collective::AllGather, 5.into()) {
                 Some(_) => assert_eq!(choice.unwrap().algorithm.name(), algorithm.name()),
                 None => assert!(choice.is_err()),
             }
@@ -120,7 +120,7 @@ fn more_ranks_than_cores_cost_more_and_favour_few_dependent_messages() {
     let cost = |model: &Model| price(model, ring, Collective::AllReduce, 8, 0, 1 << 20, 64 << 10).unwrap();
     assert!(cost(&narrow) > cost(&wide));
     let choice = choose(&narrow, Collective::AllReduce, 8, 0, 1 << 20, false, Wish::default()).unwrap();
-    assert!(choice.algorithm.depth(Collective::AllReduce, 8) <= 2, "{choice:?}");
+    assert!(choice.algorithm.depth(Collective::AllReduce, 8.into()) <= 2, "{choice:?}");
 }
 
 #[test]
