@@ -9,7 +9,7 @@
 //! other lay, which has been sent by then.
 
 use super::Algorithm;
-use super::moves::{alone, from, one_lane, step, to};
+use super::moves::{alone, from, one_lane, share_across, step, to};
 use super::pat::all_gather;
 use super::spread::{First, Spread};
 use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
@@ -35,6 +35,10 @@ impl Algorithm for Bruck {
             // As measured on plans: windows overlap, so it is less than all hops of all windows in a row.
             _ => (ranks * ranks.ilog2()).div_ceil(5),
         }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        share_across(self.depth(collective, placement), placement)
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -193,4 +193,3 @@ fn symmetric(spec: &Spec, place: Place) -> Vec<Lane> {
     }
     lanes
 }
-

@@ -59,8 +59,8 @@ pub trait Algorithm: Sync {
     /// called where [`parts`](Algorithm::parts) gave some.
     fn depth(&self, collective: Collective, placement: Placement) -> u32;
 
-    /// About how many messages of such a row go from one host to another. An algorithm that knows nothing of hosts
-    /// mostly needs as many as it would need in all if each host were one rank.
+    /// About how many messages of such a row go from one host to another, where there are several. Mostly as many as
+    /// there would be in all if each host were one rank.
     fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
         self.depth(collective, placement.hosts.into())
     }
@@ -75,8 +75,19 @@ pub trait Algorithm: Sync {
 /// Every algorithm.
 pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
-        &OneShot, &TwoShot, &Ring, &Tree, &Recursive, &Halving, &Pat, &Bruck, &Pairwise, &Chain, &Binomial,
-        &Exchange, &Hierarchical,
+        &OneShot,
+        &TwoShot,
+        &Ring,
+        &Tree,
+        &Recursive,
+        &Halving,
+        &Pat,
+        &Bruck,
+        &Pairwise,
+        &Chain,
+        &Binomial,
+        &Exchange,
+        &Hierarchical,
     ]
 }
 

@@ -8,7 +8,7 @@
 //! other's bytes.
 
 use super::Algorithm;
-use super::moves::{from, one_lane, step, to};
+use super::moves::{from, one_lane, share_across, step, to};
 use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The pairwise exchange; see the [module](self).
@@ -25,6 +25,10 @@ impl Algorithm for Pairwise {
 
     fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         if ranks > 1 { ranks.div_ceil(2) } else { 0 }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        share_across(self.depth(collective, placement), placement)
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -26,6 +26,12 @@ impl Algorithm for Pat {
         Spread::new(ranks, 1, First::Far).depth()
     }
 
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        // Short hops cross as well, for the ranks at a host's edge.
+        let hosts = self.depth(collective, placement.hosts.into());
+        (2 * hosts).min(self.depth(collective, placement))
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         match spec.collective {
             _ if spec.ranks == 1 => alone(spec),

@@ -7,7 +7,7 @@
 
 use super::Algorithm;
 use super::cube::{Cube, Role};
-use super::moves::{alone, from, one_lane, step, to};
+use super::moves::{alone, from, one_lane, share_across, step, to};
 use super::spread::First;
 use crate::plan::{Collective, Move, Placement, Program, Rank, Sink, Source, Spec};
 
@@ -28,6 +28,14 @@ impl Algorithm for Recursive {
         match collective {
             Collective::AllGather => cube.depth(),
             _ => cube.corners.ilog2() + 2 * (cube.crowd() - 1),
+        }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        match collective {
+            // Pieces of different rounds wait for each other.
+            Collective::AllGather => share_across(self.depth(collective, placement), placement),
+            _ => self.depth(collective, placement.hosts.into()),
         }
     }
 

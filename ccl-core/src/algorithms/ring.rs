@@ -28,6 +28,10 @@ impl Algorithm for Ring {
         if collective == Collective::AllReduce { 2 * (ranks - 1) } else { ranks - 1 }
     }
 
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        self.depth(collective, placement).div_ceil(placement.locals())
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         let n = spec.ranks;
         if n == 1 {

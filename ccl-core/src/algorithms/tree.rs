@@ -42,6 +42,13 @@ impl Algorithm for Tree {
         if collective == Collective::AllReduce { 2 * height } else { height }
     }
 
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        // The trees are drawn over ranks, so that their edges begin and end inside hosts.
+        let ways = if collective == Collective::AllReduce { 2 } else { 1 };
+        let hosts = self.depth(collective, placement.hosts.into());
+        (hosts + 2 * ways).min(self.depth(collective, placement))
+    }
+
     fn program(&self, spec: &Spec, rank: Rank) -> Program {
         if spec.ranks == 1 {
             return alone(spec);

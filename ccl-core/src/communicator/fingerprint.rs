@@ -7,12 +7,7 @@ use std::ops::Range;
 
 /// What the arguments of a call and the way it is done come to, on the communicator of this identity with this number of
 /// hosts. All ranks must have the same.
-pub(super) fn of_call(
-    (identity, hosts): (u64, u32),
-    call: &Call,
-    algorithm: &str,
-    tile_bytes: usize,
-) -> u64 {
+pub(super) fn of_call((identity, hosts): (u64, u32), call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
     let mut hash = mix(identity, call.collective as u64);
     hash = mix(hash, call.count as u64);
     hash = mix(hash, call.dtype as u64);

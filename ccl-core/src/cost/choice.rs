@@ -48,11 +48,7 @@ impl Candidates {
     ///
     /// # Errors
     /// No ranks, or a root that is none of them.
-    pub fn new(
-        collective: Collective,
-        placement: impl Into<Placement>,
-        root: Rank,
-    ) -> Result<Candidates> {
+    pub fn new(collective: Collective, placement: impl Into<Placement>, root: Rank) -> Result<Candidates> {
         let placement = placement.into();
         let ranks = placement.ranks;
         if root >= ranks {

@@ -31,7 +31,8 @@ fn across(plan: &Plan) -> Vec<(u32, u32)> {
 #[test]
 fn it_takes_several_ranks_on_each_of_several_hosts() {
     for collective in Collective::ALL {
-        let parts = |ranks, hosts| Hierarchical.parts(collective, Placement::even(ranks, hosts).expect("even"));
+        let parts =
+            |ranks, hosts| Hierarchical.parts(collective, Placement::even(ranks, hosts).expect("even"));
         assert_eq!([parts(1, 1), parts(8, 1), parts(8, 8), parts(2, 2)], [None; 4], "{collective}");
         assert_eq!(parts(8, 4).is_some(), plans_on(4, 2).iter().any(|p| p.spec.collective == collective));
     }
@@ -70,12 +71,12 @@ fn no_lane_waits_for_what_comes_back_from_another_host() {
             for (rank, program) in (0..).zip(&plan.programs) {
                 for lane in &program.lanes {
                     let sends = |m: &Move| m.into.iter().any(|s| matches!(s, Sink::Links(_)));
-                    let across = |s: &Source| {
-                        matches!(s, Source::Link(link) if placement.are_apart(rank, link.peer))
-                    };
-                    let begins = lane.moves.first().is_some_and(|m| {
-                        sends(m) && !m.from.iter().any(|s| matches!(s, Source::Link(_)))
-                    });
+                    let across =
+                        |s: &Source| matches!(s, Source::Link(link) if placement.are_apart(rank, link.peer));
+                    let begins = lane
+                        .moves
+                        .first()
+                        .is_some_and(|m| sends(m) && !m.from.iter().any(|s| matches!(s, Source::Link(_))));
                     let answered = lane.moves.iter().any(|m| m.from.iter().any(across));
                     assert!(!(begins && answered), "{} rank {rank}: {lane:?}", plan.spec.collective);
                 }

@@ -35,7 +35,8 @@ impl Routes {
     /// The slowest of this rank's routes to other hosts. Peers that no transport reaches are told of when a plan needs them.
     fn slowest(&mut self, placement: Placement) -> Net {
         let peers = (0..placement.ranks).filter(|peer| placement.are_apart(self.rank, *peer));
-        let reaches: Vec<Reach> = peers.collect::<Vec<_>>().into_iter().filter_map(|p| self.reach(p)).collect();
+        let reaches: Vec<Reach> =
+            peers.collect::<Vec<_>>().into_iter().filter_map(|p| self.reach(p)).collect();
         let slower = |one: Reach, other: Reach| Reach {
             latency_ns: one.latency_ns.max(other.latency_ns),
             bandwidth: one.bandwidth.min(other.bandwidth),
