@@ -424,6 +424,7 @@ impl Fabric for Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Placement;
     use crate::transport::LocalHub;
 
     #[test]
@@ -447,9 +448,12 @@ mod tests {
         ];
         for rank in 0..2 {
             let routes = Routes::new(rank, vec![Box::new(here.transport(rank))], introductions.clone());
+            assert_eq!(Some(routes.placement()), Placement::even(4, 2));
             assert_eq!([routes.crowd(0), routes.crowd(1)], [(2, 2); 2]);
             assert_eq!([routes.crowd(2), routes.crowd(3)], [(2, 1); 2]);
         }
-        assert_eq!(Routes::new(0, Vec::new(), introductions).crowd(0), (1, 1), "alone without a transport");
+        let apart = Routes::new(0, Vec::new(), introductions);
+        assert_eq!(apart.crowd(0), (1, 1), "alone without a transport");
+        assert_eq!(Some(apart.placement()), Placement::even(4, 4));
     }
 }
