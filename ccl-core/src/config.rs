@@ -7,20 +7,25 @@ use crate::algorithms;
 use crate::error::{self, Error, Result};
 use crate::flight::RING_LENGTHS;
 use crate::plan::{Collective, Placement};
+use crate::transport::MOST_STREAMS;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 mod examine;
+mod fallback;
+mod ib;
 mod machine;
 mod profile;
 mod values;
 pub use examine::{Examined, Setting};
+use fallback::Fallbacks;
+pub use ib::{HcaFilter, Ib, Switch};
 pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
-pub use values::{AlgorithmChoice, Family, InterfaceFilter, SimdChoice, Threads, VerifyPolicy};
+pub use values::{AlgorithmChoice, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy};
 use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
@@ -34,9 +39,13 @@ pub struct Config {
     pub init_timeout: Duration,
     /// `RDMACCL_FREEZE_TIMEOUT`: silence after which a rank counts as lost; `None`: never.
     pub freeze_timeout: Option<Duration>,
-    /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap; `None`: every real one, then loopback.
+    /// `RDMACCL_NET`: what carries pieces between hosts.
+    pub net: Network,
+    /// `RDMACCL_TCP_SOCKETS`: sockets between two ranks of different hosts.
+    pub tcp_sockets: u16,
+    /// `RDMACCL_SOCKET_IFNAME`: interfaces of the bootstrap and of TCP; `None`: every real one, then loopback.
     pub socket_ifname: Option<InterfaceFilter>,
-    /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap.
+    /// `RDMACCL_SOCKET_FAMILY`: address families of the bootstrap and of TCP.
     pub socket_family: Family,
     /// `RDMACCL_PORT_RANGE`: ports to listen on; `None`: the system's choice.
     pub port_range: Option<RangeInclusive<u16>>,
@@ -75,10 +84,14 @@ pub struct Config {
     /// `RDMACCL_PROFILE`: file with the constants of the cost function, or `none` for the built-in ones; `None`: the file at
     /// its [usual place](Config::profile_path), if there is one.
     pub profile: Option<String>,
+    /// `RDMACCL_IB_…`: queue pairs and the devices below them.
+    pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
     places: profile::Places,
     /// Names of the variables that the environment set.
     from_environment: Vec<&'static str>,
+    /// Names of variables that NCCL's have set, with those.
+    fallbacks: Vec<(&'static str, &'static str)>,
 }
 
 /// Where a setting's value comes from.
@@ -88,14 +101,17 @@ pub enum Origin {
     Default,
     /// An environment variable.
     Environment,
+    /// The environment variable of this name, which is NCCL's.
+    Nccl(&'static str),
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Origin::Default => "default",
-            Origin::Environment => "environment",
-        })
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Environment => f.write_str("environment"),
+            Origin::Nccl(name) => f.write_str(name),
+        }
     }
 }
 
@@ -156,7 +172,7 @@ impl Found {
 }
 
 macro_rules! variables {
-    ($($name:literal = $default:literal, $doc:literal, $expects:literal, $field:ident: $read:expr, $show:expr;)*) => {
+    ($($name:literal = $default:literal, $doc:literal, $expects:literal, $($field:ident).+: $read:expr, $show:expr;)*) => {
         /// Every variable, in the order of the documentation.
         pub static VARIABLES: &[Variable] = &[$(Variable {
             name: $name,
@@ -165,12 +181,12 @@ macro_rules! variables {
             expects: $expects,
             set: |config, value| {
                 let read: fn(&str) -> Option<_> = $read;
-                config.$field = read(value)?;
+                config.$($field).+ = read(value)?;
                 Some(())
             },
             show: |config| {
                 let show: fn(&_) -> String = $show;
-                show(&config.$field)
+                show(&config.$($field).+)
             },
         }),*];
     };
@@ -186,9 +202,13 @@ variables! {
     "RDMACCL_FREEZE_TIMEOUT" = "60", "Seconds without a sign of life after which a rank counts as lost.",
         "seconds above 0, like 30 or 0.5, or never", freeze_timeout: |v| if v == "never" { Some(None) } else { duration(v).map(Some) },
         |d: &Option<Duration>| d.map_or("never".to_string(), |d| d.as_secs_f64().to_string());
-    "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap: prefixes; `=` exact names; `^` all but these.",
+    "RDMACCL_NET" = "auto", "What carries pieces between hosts; auto: the best there is, with a warning where that is TCP.", "auto, ib or tcp",
+        net: |v| v.parse().ok(), Network::to_string;
+    "RDMACCL_TCP_SOCKETS" = "2", "Sockets between two ranks that TCP connects; links are spread over them.", "a number from 1 to 64",
+        tcp_sockets: |v| v.parse().ok().filter(|n| (1..=MOST_STREAMS).contains(n)), u16::to_string;
+    "RDMACCL_SOCKET_IFNAME" = "", "Interfaces of the bootstrap and of TCP: prefixes; `=` exact names; `^` all but these. TCP spreads its sockets over several.",
         "names like eth,ib or =eth0,eth1 or ^docker,lo", socket_ifname: |v| v.parse().ok().map(Some), shown;
-    "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap.", "4, 6 or any",
+    "RDMACCL_SOCKET_FAMILY" = "any", "Address family of the bootstrap and of TCP.", "4, 6 or any",
         socket_family: |v| v.parse().ok(), Family::to_string;
     "RDMACCL_PORT_RANGE" = "", "Ports that ranks listen on.", "two ports like 40000-40999", port_range: |v| port_range(v).map(Some),
         |r: &Option<RangeInclusive<u16>>| r.as_ref().map_or_else(String::new, |r| format!("{}-{}", r.start(), r.end()));
@@ -223,6 +243,27 @@ variables! {
     "RDMACCL_SECRET" = "", "Secret of this run, the same on all ranks, where they meet without RDMACCL_ID.",
         "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
         |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
+    "RDMACCL_IBVERBS" = "", "File of libibverbs, in place of the system's.", "a path", ib.library: |v| text(v).map(Some), shown;
+    "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
+        "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
+    "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",
+        "a number from 0 to 1023", ib.gid_index: |v| ib::number(v, 1023), shown;
+    "RDMACCL_IB_ADDR_FAMILY" = "any", "Address family of the GID on RoCE.", "4, 6 or any", ib.address_family: ib::family, Family::to_string;
+    "RDMACCL_IB_TC" = "", "Traffic class: the byte (DSCP × 4 + ECN), or dscp: and the DSCP.", "a number from 0 to 255, or dscp:26",
+        ib.traffic_class: |v| if v == "-1" { Some(None) } else { ib::traffic_class(v).map(Some) }, shown;
+    "RDMACCL_IB_SL" = "", "Service level.", "a number from 0 to 15", ib.service_level: |v| ib::number(v, 15), shown;
+    "RDMACCL_IB_TIMEOUT" = "", "A packet without an answer is sent again after 4.096 µs × 2^this.", "a number from 1 to 31",
+        ib.timeout: |v| v.parse().ok().filter(|t| (1..=31).contains(t)).map(Some), shown;
+    "RDMACCL_IB_RETRY_CNT" = "", "How often it is sent again before the connection fails.", "a number from 0 to 7",
+        ib.retry_count: |v| ib::number(v, 7), shown;
+    "RDMACCL_IB_PKEY" = "0", "Entry of the port's table of partition keys.", "a number from 0 to 65535",
+        ib.pkey_index: |v| v.parse().ok(), u16::to_string;
+    "RDMACCL_IB_MTU" = "", "Longest packet payload in bytes; without it what both ports have.", "256, 512, 1024, 2048 or 4096",
+        ib.mtu: |v| ib::mtu(v).map(Some), shown;
+    "RDMACCL_IB_QPS_PER_CONNECTION" = "", "Queue pairs between two ports.", "a number from 1 to 128",
+        ib.qps_per_connection: |v| v.parse().ok().filter(|n| (1..=128).contains(n)).map(Some), shown;
+    "RDMACCL_IB_RELAXED_ORDERING" = "auto", "Whether the device's writes to memory may pass one another on PCIe.", "auto, on or off",
+        ib.relaxed_ordering: |v| v.parse().ok(), Switch::to_string;
 }
 
 fn shown<T: fmt::Display>(value: &Option<T>) -> String {
@@ -253,8 +294,10 @@ impl Config {
     /// none is warned about; an empty value is as good as none, and the same value twice as good as once.
     pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Config> {
         let mut config = Config::default();
+        let mut fallbacks = Fallbacks::default();
         for (name, value) in vars {
             config.places.note(&name, &value);
+            fallbacks.note(&name, &value);
             match Found::of(&name, &value) {
                 Found::Nothing => {}
                 Found::Variable(variable) => config.set(variable, &value)?,
@@ -267,7 +310,7 @@ impl Config {
                 }
             }
         }
-        Ok(config)
+        fallbacks.apply(&mut config).into_iter().next().map_or(Ok(config), |(_, wrong)| Err(wrong))
     }
 
     fn set(&mut self, variable: &'static Variable, value: &str) -> Result<()> {
@@ -304,7 +347,11 @@ impl Config {
 
     /// Where the value of a variable comes from.
     pub fn origin(&self, name: &str) -> Origin {
-        if self.from_environment.contains(&name) { Origin::Environment } else { Origin::Default }
+        if self.from_environment.contains(&name) {
+            return Origin::Environment;
+        }
+        let fallback = self.fallbacks.iter().find(|(ours, _)| *ours == name);
+        fallback.map_or(Origin::Default, |(_, theirs)| Origin::Nccl(theirs))
     }
 
     /// Every variable with its value and where that comes from. Secrets are not shown.
@@ -330,6 +377,8 @@ impl Default for Config {
             timeout: Duration::from_secs(300),
             init_timeout: Duration::from_secs(60),
             freeze_timeout: Some(Duration::from_secs(60)),
+            net: Network::Auto,
+            tcp_sockets: 2,
             socket_ifname: None,
             socket_family: Family::Any,
             port_range: None,
@@ -350,8 +399,10 @@ impl Default for Config {
             flight_calls: 256,
             flight_dir: None,
             profile: None,
+            ib: Ib::default(),
             places: profile::Places::default(),
             from_environment: Vec::new(),
+            fallbacks: Vec::new(),
         }
     }
 }
@@ -400,6 +451,8 @@ mod tests {
             ("RDMACCL_TIMEOUT", "-1"),
             ("RDMACCL_INIT_TIMEOUT", "inf"),
             ("RDMACCL_SOCKET_IFNAME", "^"),
+            ("RDMACCL_NET", "roce"),
+            ("RDMACCL_TCP_SOCKETS", "65"),
             ("RDMACCL_SOCKET_FAMILY", "5"),
             ("RDMACCL_PORT_RANGE", "9-1"),
             ("RDMACCL_ALGO", "all_reduec:ring"),
@@ -414,6 +467,13 @@ mod tests {
             ("RDMACCL_SIZE", "0"),
             ("RDMACCL_ROOT", "host"),
             ("RDMACCL_SECRET", "short"),
+            ("RDMACCL_IB_HCA", "a,,b"),
+            ("RDMACCL_IB_TC", "dscp:64"),
+            ("RDMACCL_IB_SL", "16"),
+            ("RDMACCL_IB_TIMEOUT", "32"),
+            ("RDMACCL_IB_RETRY_CNT", "8"),
+            ("RDMACCL_IB_MTU", "1500"),
+            ("RDMACCL_IB_QPS_PER_CONNECTION", "0"),
         ];
         for (name, value) in wrong {
             let error = from(name, value).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::config::Config;
 use ccl_core::error::{ErrorKind, Result};
 use ccl_core::transport::Exchange;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,34 @@ fn ranks_join_gather_and_swap() {
     for ranks in [1, 2, 3, 5, 8, 22] {
         job(ranks, &fresh(), everything);
     }
+}
+
+/// Streams of each pair come in one order at both ends, and carry bytes once both have swapped.
+#[test]
+fn streams_between_all_pairs() {
+    const STREAMS: u16 = 3;
+    job(4, &fresh(), |mut rank| {
+        let own = rank.rank();
+        let peers: Vec<u32> = (0..4).filter(|peer| *peer != own).collect();
+        let mut exchange = rank.exchange(soon());
+        let wanted: Vec<_> = peers.iter().map(|peer| (*peer, STREAMS)).collect();
+        let mut streams = exchange.streams(&wanted).unwrap();
+        exchange.swap(&peers.iter().map(|peer| (*peer, Vec::new())).collect::<Vec<_>>()).unwrap();
+        for (peer, streams) in peers.iter().zip(&mut streams) {
+            assert_eq!(streams.len(), usize::from(STREAMS));
+            for (index, stream) in (0..).zip(streams) {
+                assert!(stream.nodelay().unwrap());
+                stream.set_nonblocking(false).unwrap();
+                stream.write_all(&[own as u8, *peer as u8, index]).unwrap();
+                let mut heard = [0; 3];
+                stream.read_exact(&mut heard).unwrap();
+                assert_eq!(heard, [*peer as u8, own as u8, index]);
+            }
+        }
+        let many = exchange.streams(&[(peers[0], 65)]).unwrap_err();
+        assert!(matches!(many.kind(), ErrorKind::InvalidArgument { .. }));
+        rank.barrier().unwrap();
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::config::Config;
 use ccl_core::error::{ErrorKind, Result};
 use ccl_core::transport::Exchange;
-use hostile::{Impostor, JOIN, TREE, connect, hello, root_of, secret_of, version_at};
+use hostile::{Impostor, JOIN, STREAM, TREE, connect, hello, root_of, secret_of, version_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +62,7 @@ fn join_by(id: &UniqueId, rank: u32, ranks: u32, deadline: Instant) -> Result<Bo
     Bootstrap::join(id, rank, ranks, &config(), deadline)
 }
 
-/// All ranks of a job as threads; each gathers, swaps with its neighbours, and leaves.
+/// All ranks of a job as threads; each gathers, swaps with the others, opens streams to them, and leaves.
 fn job(id: &UniqueId, ranks: u32) {
     std::thread::scope(|scope| {
         for rank in 0..ranks {
@@ -80,12 +80,27 @@ fn work(mut joined: Bootstrap) {
     let peers: Vec<_> = (0..ranks).filter(|r| *r != own).map(|r| (r, vec![own as u8])).collect();
     let blobs = joined.exchange(soon()).swap(&peers).unwrap();
     assert!(blobs.iter().zip(&peers).all(|(blob, (peer, _))| *blob == [*peer as u8]));
+    let wanted: Vec<_> = peers.iter().map(|(peer, _)| (*peer, 2)).collect();
+    let mut exchange = joined.exchange(soon());
+    let streams = exchange.streams(&wanted).unwrap();
+    exchange.swap(&peers).unwrap();
+    for stream in streams.iter().flatten() {
+        (&*stream).write_all(&[own as u8]).unwrap();
+    }
+    for (mut stream, (peer, _)) in
+        streams.iter().flat_map(|both| both.iter()).zip(peers.iter().flat_map(|p| [p, p]))
+    {
+        let mut heard = [0];
+        stream.set_nonblocking(false).unwrap();
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, [*peer as u8]);
+    }
     joined.barrier().unwrap();
 }
 
 /// Something that a stranger may begin with.
 fn opening(kind: usize, version: u16) -> Vec<u8> {
-    match kind % 8 {
+    match kind % 9 {
         0 => Vec::new(),
         1 => b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         2 => b"rdmaccl\x01".to_vec(),
@@ -93,6 +108,7 @@ fn opening(kind: usize, version: u16) -> Vec<u8> {
         4 => hello(&[7; 32], version + 1, TREE),
         5 => hello(&[7; 32], version, 200),
         6 => vec![0xff; 100_000],
+        7 => hello(&[7; 32], version, STREAM),
         _ => hello(&[7; 32], version, JOIN)[..50].to_vec(),
     }
 }

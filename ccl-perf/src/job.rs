@@ -38,15 +38,30 @@ pub(crate) fn join_starter(program: Program, options: &Options, launch: &Launch)
         ));
     }
     let id = launch.unique_id().map_err(|e| e.to_string())?;
-    measure(builder(options, launch.rank, launch.size, id).build(), program, options)
+    join(program, options, (launch.rank, launch.size), id)
 }
 
-fn builder(options: &Options, rank: u32, size: u32, id: UniqueId) -> Builder {
-    let builder = Communicator::builder().rank(rank).size(size).unique_id(id);
-    match options.timeout() {
+fn join(program: Program, options: &Options, place: (u32, u32), id: UniqueId) -> Result<Outcome, String> {
+    let builder = builder(options, place, id).map_err(|e| e.to_string())?;
+    measure(builder.build(), program, options)
+}
+
+fn builder(options: &Options, (rank, size): (u32, u32), id: UniqueId) -> ccl::Result<Builder> {
+    let mut config = Config::from_env()?;
+    if let Some(hosts) = options.hosts {
+        config.host_id = Some(host_of(rank, size, hosts));
+    }
+    let builder = Communicator::builder().rank(rank).size(size).unique_id(id).config(config);
+    Ok(match options.timeout() {
         Some(timeout) => builder.timeout(timeout),
         None => builder,
-    }
+    })
+}
+
+/// The name of a rank's pretended host: ranks are dealt in blocks that differ by one at most.
+fn host_of(rank: u32, size: u32, hosts: u32) -> String {
+    let host = u64::from(rank) * u64::from(hosts.min(size)) / u64::from(size);
+    format!("host-{host}")
 }
 
 /// Ranks that are threads of this process and nothing else.
@@ -108,9 +123,7 @@ fn run_threads(
     size: u32,
     id: UniqueId,
 ) -> Result<Outcome, String> {
-    let rank = move |options: &Options, rank: u32| {
-        measure(builder(options, rank, size, id).build(), program, options)
-    };
+    let rank = move |options: &Options, rank: u32| join(program, options, (rank, size), id);
     if options.threads == 1 {
         return rank(options, first);
     }
@@ -136,4 +149,20 @@ fn run_threads(
         all = (wrong, report.or(all.1));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_dealt_to_hosts_in_blocks() {
+        let hosts = |size: u32, hosts: u32| -> Vec<String> {
+            (0..size).map(|rank| host_of(rank, size, hosts).replace("host-", "")).collect()
+        };
+        assert_eq!(hosts(4, 2).concat(), "0011");
+        assert_eq!(hosts(5, 2).concat(), "00011");
+        assert_eq!(hosts(2, 9).concat(), "01");
+        assert_eq!(hosts(3, 1).concat(), "000");
+    }
 }

@@ -149,6 +149,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     gpu: GpuOnly,
 
+    /// Pretend that the ranks lie on so many hosts, in blocks: pieces from one to another go over the network
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) hosts: Option<u32>,
+
     /// Set by the launcher: its process id.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) child_of: Option<i32>,

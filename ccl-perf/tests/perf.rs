@@ -113,6 +113,16 @@ fn every_program_is_right_between_processes() {
     }
 }
 
+/// Over sockets alone, and over sockets and shared memory at once.
+#[test]
+fn every_program_is_right_between_hosts() {
+    for path in PROGRAMS {
+        for ranks in ["-g 2 --hosts 2", "-g 3 --hosts 3", "-g 4 --hosts 2", "-g 1 -t 5 --hosts 2"] {
+            assert_right(path, &format!("{ranks} -b 4 -e 700000 -f 7 -n 2 -w 1"), 7);
+        }
+    }
+}
+
 #[test]
 fn every_program_is_right_between_threads_for_all_types_and_operators() {
     for (path, (reduces, rooted)) in PROGRAMS.into_iter().zip(KINDS) {
@@ -193,18 +203,20 @@ fn bad_options_and_bad_roots_are_errors() {
 #[test]
 fn a_killed_rank_ends_everything_and_is_named() {
     // The size is the mark by which this test's processes are found.
-    let line = "-g 3 -b 7340048 -e 7340048 -N 0 -n 5";
-    let launcher = program(ALL_REDUCE, line).spawn().unwrap();
-    let own = i32::try_from(launcher.id()).unwrap();
-    let ranks = || processes("7340048").into_iter().filter(|&pid| pid != own).collect::<Vec<_>>();
-    eventually("three ranks", || ranks().len() == 3);
-    let victim = *ranks().iter().max().unwrap();
-    signal("-KILL", victim);
-    let output = launcher.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains(&format!("(pid {victim}) was killed by signal 9 (SIGKILL)")), "{said}");
-    assert!(processes("7340048").is_empty());
+    for (size, hosts) in [("7340048", 1), ("7340056", 3)] {
+        let line = format!("-g 3 --hosts {hosts} -b {size} -e {size} -N 0 -n 5");
+        let launcher = program(ALL_REDUCE, &line).spawn().unwrap();
+        let own = i32::try_from(launcher.id()).unwrap();
+        let ranks = || processes(size).into_iter().filter(|&pid| pid != own).collect::<Vec<_>>();
+        eventually("three ranks", || ranks().len() == 3);
+        let victim = *ranks().iter().max().unwrap();
+        signal("-KILL", victim);
+        let output = launcher.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("(pid {victim}) was killed by signal 9 (SIGKILL)")), "{said}");
+        assert!(processes(size).is_empty());
+    }
 }
 
 #[test]

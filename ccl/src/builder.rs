@@ -1,13 +1,12 @@
 //! Making a communicator.
 
+use crate::transports::{self, Transports};
 use crate::{AbortHandle, Communicator, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::flight::Memory;
-use ccl_core::transport::Transport;
 use ccl_core::{Error, Rank, Result};
-use ccl_transport_shm::{ShmConfig, ShmTransport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,15 +120,7 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let shm = ShmConfig {
-        slot_bytes: config.slot_bytes,
-        credits: config.credits,
-        host_id: config.host_id.clone(),
-        ..ShmConfig::default()
-    };
-    let mut open = || {
-        let shm = ShmTransport::new(rank, ranks, &shm)?;
-        Ok(vec![Box::new(shm) as Box<dyn Transport>])
-    };
-    Core::new(bootstrap, &mut open, config, memory)
+    let mut core = Core::new(bootstrap, &Transports(&config), config.clone(), memory)?;
+    transports::tell(&mut core);
+    Ok(core)
 }

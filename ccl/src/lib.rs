@@ -51,6 +51,8 @@ mod split;
 mod stream;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(not(loom))]
+mod transports;
 #[cfg_attr(loom, allow(dead_code))]
 mod turn;
 #[cfg(not(loom))]

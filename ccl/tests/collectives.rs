@@ -1,6 +1,7 @@
-//! Every collective over shared memory between threads, against a plain reference.
+//! Every collective between threads, over shared memory and over sockets, against a plain reference.
 
-use ccl::{Buffers, Call, Collective, Communicator, DataType, Factor, ReduceOp};
+use ccl::config::Network;
+use ccl::{Buffers, Call, Collective, Communicator, Config, DataType, Factor, ReduceOp, UniqueId};
 use proptest::prelude::*;
 
 /// What rank `rank` sends: values that differ by rank and place, small enough to sum exactly.
@@ -89,9 +90,33 @@ fn check(comm: &mut Communicator, call: &Call, in_place: bool) -> Result<(), Str
     }
 }
 
+/// Communicators that pretend to be on so many hosts, the ranks dealt in turn.
+fn on_hosts(ranks: u32, hosts: u32) -> Result<Vec<Communicator>, String> {
+    let config = Config::from_vars([("RDMACCL_SOCKET_IFNAME".to_string(), "=lo".to_string())])
+        .map_err(|e| e.to_string())?;
+    let id = UniqueId::create(&config).map_err(|e| e.to_string())?;
+    std::thread::scope(|scope| {
+        let join = |rank: u32| {
+            let mut config = config.clone();
+            (config.host_id, config.net) = (Some(format!("host-{}", rank % hosts)), Network::Tcp);
+            let builder = Communicator::builder().rank(rank).size(ranks).unique_id(id).config(config);
+            scope.spawn(move || builder.build().map_err(|e| e.to_string()))
+        };
+        let threads: Vec<_> = (0..ranks).map(join).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
 /// Runs `calls` on `ranks` threads, the same on each.
 fn on_threads(ranks: u32, algorithm: Option<&'static str>, calls: &[(Call, bool)]) -> Result<(), String> {
-    let communicators = Communicator::local(ranks).map_err(|e| e.to_string())?;
+    make_calls(Communicator::local(ranks).map_err(|e| e.to_string())?, algorithm, calls)
+}
+
+fn make_calls(
+    communicators: Vec<Communicator>,
+    algorithm: Option<&'static str>,
+    calls: &[(Call, bool)],
+) -> Result<(), String> {
     std::thread::scope(|scope| {
         let run = |mut comm: Communicator| {
             move || {
@@ -150,6 +175,28 @@ fn every_algorithm_at_every_small_size() {
                 .filter(|(call, in_place)| ccl::algorithm_does(algorithm, call.collective, ranks, *in_place))
                 .collect();
             on_threads(ranks, Some(algorithm), &made).unwrap_or_else(|e| panic!("{algorithm}, {ranks}: {e}"));
+        }
+    }
+}
+
+/// The same algorithms, over sockets alone and over sockets and shared memory at once.
+#[test]
+fn every_algorithm_between_hosts() {
+    for (ranks, hosts) in [(2, 2), (3, 3), (4, 2), (5, 2)] {
+        for algorithm in ccl::algorithm_names() {
+            let counts = [1, 77, 20_001].iter();
+            let made = counts.flat_map(|&count| {
+                let call = move |collective: Collective| {
+                    let root = if collective.rooted() { ranks - 1 } else { 0 };
+                    Call { collective, count, dtype: DataType::U64, op: ReduceOp::Sum, root }
+                };
+                Collective::ALL.into_iter().map(call).flat_map(|call| [(call, false), (call, true)])
+            });
+            let made: Vec<_> = made
+                .filter(|(call, in_place)| ccl::algorithm_does(algorithm, call.collective, ranks, *in_place))
+                .collect();
+            let made = on_hosts(ranks, hosts).and_then(|comms| make_calls(comms, Some(algorithm), &made));
+            made.unwrap_or_else(|e| panic!("{algorithm}, {ranks} on {hosts}: {e}"));
         }
     }
 }

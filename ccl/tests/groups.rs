@@ -252,14 +252,17 @@ fn an_abort_ends_a_call_that_nobody_joins() {
     let mut other = ranks.pop().expect("rank 1");
     let mut comm = ranks.pop().expect("rank 0");
     let handle = comm.abort_handle();
+    let (begins, begun) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || {
             // Both links are open after the first call; the second waits for a rank that does not come.
             comm.barrier().expect("both are there");
+            begins.send(()).expect("it is waited for");
             let first = comm.barrier().expect_err("aborted");
             (first, comm.barrier().expect_err("still aborted"))
         });
         other.barrier().expect("both are there");
+        begun.recv().expect("no panic");
         handle.abort();
         handle.abort();
         let (first, second) = waiting.join().expect("no panic");

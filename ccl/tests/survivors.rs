@@ -17,8 +17,8 @@ struct Job {
 }
 
 impl Job {
-    /// Starts `test` again as each of `size` ranks. The runner of the tests is no rank.
-    fn start(test: &str, size: u32) -> Job {
+    /// Starts `test` again as each of `size` ranks, which pretend to be on so many hosts. The runner of the tests is no rank.
+    fn start(test: &str, size: u32, hosts: u32) -> Job {
         let secret = format!("{test}-{}-{:?}", std::process::id(), Instant::now());
         let port = free_port();
         let start = |rank: u32| {
@@ -26,6 +26,7 @@ impl Job {
             command.args([test, "--exact", "--nocapture", "--test-threads", "1"]);
             command.env("RDMACCL_RANK", rank.to_string()).env("RDMACCL_SIZE", size.to_string());
             command.env("RDMACCL_ROOT", format!("127.0.0.1:{port}")).env("RDMACCL_SECRET", &secret);
+            command.env("RDMACCL_HOSTID", format!("host-{}", rank % hosts)).env("RDMACCL_NET", "tcp");
             command.env("RDMACCL_SOCKET_IFNAME", "=lo").env("SURVIVORS_RANK", rank.to_string());
             command.stdout(Stdio::piped()).spawn().expect("a process")
         };
@@ -62,8 +63,18 @@ fn free_port() -> u16 {
 
 /// Runs `rank` if this process is one; otherwise starts all and returns what they said.
 fn job(test: &str, size: u32, rank: impl FnOnce(Communicator)) -> Option<Vec<Vec<String>>> {
+    job_on_hosts(1, test, size, rank)
+}
+
+/// The same, with ranks that pretend to be on so many hosts.
+fn job_on_hosts(
+    hosts: u32,
+    test: &str,
+    size: u32,
+    rank: impl FnOnce(Communicator),
+) -> Option<Vec<Vec<String>>> {
     if std::env::var_os("SURVIVORS_RANK").is_none() {
-        return Some(Job::start(test, size).finish());
+        return Some(Job::start(test, size, hosts).finish());
     }
     rank(Communicator::from_env().expect("the job"));
     None
@@ -141,6 +152,18 @@ fn one_dies() {
 #[test]
 fn the_head_dies() {
     went_on(job("the_head_dies", 4, |comm| some_die(comm, &[0])), &[0]);
+}
+
+#[test]
+fn one_dies_and_the_others_are_on_other_hosts() {
+    let said = job_on_hosts(4, "one_dies_and_the_others_are_on_other_hosts", 4, |comm| some_die(comm, &[2]));
+    went_on(said, &[2]);
+}
+
+#[test]
+fn two_die_on_two_hosts() {
+    let said = job_on_hosts(2, "two_die_on_two_hosts", 5, |comm| some_die(comm, &[0, 3]));
+    went_on(said, &[0, 3]);
 }
 
 #[test]

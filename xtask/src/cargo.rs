@@ -2,6 +2,7 @@
 
 use crate::shell::{command, root, run, target, tee};
 use crate::tally::{Outcome, count_tests};
+use crate::tools;
 use std::process::Command;
 
 pub(crate) fn fmt() -> Outcome {
@@ -23,6 +24,15 @@ pub(crate) fn docs() -> Outcome {
         return Outcome::Failed(why);
     }
     tests(&mut command("cargo test --workspace --doc --locked"))
+}
+
+/// Compiles C, where the unit tests alone would do without: every machine can run those.
+pub(crate) fn verbs() -> Outcome {
+    if let Err(why) = tools::need_all(&[("/usr/include/infiniband/verbs.h", "libibverbs-dev")]) {
+        return Outcome::Skipped(why);
+    }
+    let mut comparison = command("cargo test --package ccl-transport-ibverbs --lib --locked header_tests");
+    tests(comparison.env("RDMACCL_VERBS_HEADER", "required"))
 }
 
 /// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit.

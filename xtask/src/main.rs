@@ -6,6 +6,7 @@
 //!
 //! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
 //! `cargo xtask chaos` runs as many random faults as it is told to; `docs/chaos.md` says how.
+//! `cargo xtask softroce` runs the RDMA tests in a guest or natively; `docs/softroce.md` says how.
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
 
 // A command-line program talks to people.
@@ -25,6 +26,7 @@ mod peers;
 mod perf;
 mod readme;
 mod shell;
+mod softroce;
 mod tally;
 mod tools;
 
@@ -69,6 +71,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// The RDMA tests on the kernel's software RDMA device
+    Softroce {
+        /// In this machine's kernel, in a guest, or where it can be
+        #[arg(long, value_enum, default_value = "auto")]
+        place: softroce::Place,
+        /// Options of the tests: names of scenarios, --list, --help
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
     #[command(flatten)]
     One(Check),
 }
@@ -90,6 +101,8 @@ enum Check {
     Docs,
     /// Generated files are up to date
     Generated,
+    /// Our C types of libibverbs are what its header says
+    Verbs,
     /// The verifier over every plan, and over mutated ones, optimised and with its counts
     Proofs,
     /// The shared-memory ring and the turnstile under loom: every interleaving
@@ -110,13 +123,15 @@ enum Check {
     Peers,
     /// Random faults in real processes: a part of what `chaos` does, with a fixed seed
     ChaosPart,
+    /// RDMA on the kernel's software device, in a guest where this kernel has none: what `softroce` does
+    SoftrocePart,
     /// No allocation and no system call in a small collective; its instructions
     Counts,
     /// The README's commands
     Readme,
 }
 
-const ALL: [Check; 17] = [
+const ALL: [Check; 19] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -124,6 +139,7 @@ const ALL: [Check; 17] = [
     Check::Unit,
     Check::Docs,
     Check::Generated,
+    Check::Verbs,
     Check::Proofs,
     Check::Loom,
     Check::Tsan,
@@ -132,6 +148,7 @@ const ALL: [Check; 17] = [
     Check::Perf,
     Check::Peers,
     Check::ChaosPart,
+    Check::SoftrocePart,
     Check::Counts,
     Check::Readme,
 ];
@@ -146,6 +163,7 @@ impl Check {
             Check::Unit => cargo::unit(),
             Check::Docs => cargo::docs(),
             Check::Generated => generate::check(),
+            Check::Verbs => cargo::verbs(),
             Check::Proofs => cargo::proofs(),
             Check::Loom => cargo::loom(),
             Check::Tsan => cargo::tsan(),
@@ -154,6 +172,7 @@ impl Check {
             Check::Perf => perf::check(),
             Check::Peers => peers::check(),
             Check::ChaosPart => chaos::check(),
+            Check::SoftrocePart => softroce::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),
         }
@@ -171,6 +190,7 @@ fn main() -> ExitCode {
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
         Command::Chaos { options } => return succeeded(chaos::with(options)),
+        Command::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
         Command::One(check) => &[*check],
     };
     let mut total = Tally::default();

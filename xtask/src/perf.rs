@@ -46,7 +46,13 @@ fn lines() -> Vec<String> {
         lines.push(format!("{program} -g 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
         lines.push(format!("{program} -g 4 -b 4 -e 64M -f 2 -n 2 -w 1"));
     }
-    for ranks in ["-g 1", "-g 4", "-g 8", "-t 4"] {
+    // Over sockets, and over sockets and shared memory at once.
+    for program in PROGRAMS {
+        lines.push(format!("{program} -g 2 --hosts 2 -b 4 -e 16M -f 7 -n 2 -w 1"));
+        lines.push(format!("{program} -g 4 --hosts 2 -b 1 -e 16M -f 13 -n 2 -w 1 -d uint8"));
+        lines.push(format!("{program} -g 5 --hosts 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all"));
+    }
+    for ranks in ["-g 1", "-g 4", "-g 8", "-t 4", "-g 4 --hosts 2"] {
         lines.push(format!("barrier_perf {ranks} -n 200 -c 20"));
     }
     lines

@@ -1,5 +1,6 @@
 //! The transports: those of this build, tried; those that it lacks, with what of theirs is on this machine.
 
+use ccl::config::Network;
 use ccl::{Builder, Communicator, Config, ReduceOp, UniqueId};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::thread::{MembarrierCommand, membarrier_query};
@@ -25,15 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries and looks.
 pub(super) fn look(config: &Config) -> Vec<Transport> {
-    vec![shared_memory(config), rdma(), absent("tcp", "sockets between hosts", Vec::new()), gpu()]
+    vec![shared_memory(config), rdma(), sockets(config), gpu()]
 }
 
 fn shared_memory(config: &Config) -> Transport {
-    let outcome = meet(config);
-    let mut notes = vec![match &outcome {
-        Ok(()) => "two ranks of this process met and reduced through it".to_string(),
-        Err(why) => format!("two ranks of this process did not come together: {why}"),
-    }];
+    let outcome = meet(|_| config.clone());
+    let mut notes = vec![told(&outcome)];
     notes.push(match sealed_memory() {
         Ok(()) => "memfd: sealed, unnamed memory; /dev/shm is not used".to_string(),
         Err(e) => format!("memfd: not here ({e}); the kernel or a seccomp filter refuses memfd_create"),
@@ -54,12 +52,34 @@ fn shared_memory(config: &Config) -> Transport {
     }
 }
 
-/// A communicator of two ranks in this process, over loopback and shared memory, with the settings in force.
-fn meet(config: &Config) -> ccl::Result<()> {
-    let id = UniqueId::create(config)?;
+/// Two ranks that pretend to be on different hosts.
+fn sockets(config: &Config) -> Transport {
+    let apart = |rank: u32| {
+        let mut config = config.clone();
+        (config.host_id, config.net) = (Some(format!("info-{rank}")), Network::Tcp);
+        config
+    };
+    let outcome = meet(apart);
+    let notes = vec![told(&outcome)];
+    let what = "sockets, between hosts without RDMA";
+    Transport { name: "tcp", what, in_build: true, works: outcome.is_ok(), notes }
+}
+
+fn told(outcome: &ccl::Result<()>) -> String {
+    match outcome {
+        Ok(()) => "two ranks of this process met and reduced through it".to_string(),
+        Err(why) => format!("two ranks of this process did not come together: {why}"),
+    }
+}
+
+/// A communicator of two ranks in this process, with the settings that each is given.
+fn meet(config: impl Fn(u32) -> Config + Sync) -> ccl::Result<()> {
+    let id = UniqueId::create(&config(0))?;
     let builder = |rank| -> Builder {
-        let builder = Communicator::builder().rank(rank).size(2).unique_id(id).config(config.clone());
-        builder.init_timeout(PATIENCE.min(config.init_timeout)).timeout(PATIENCE.min(config.timeout))
+        let config = config(rank);
+        let patience = (PATIENCE.min(config.init_timeout), PATIENCE.min(config.timeout));
+        let builder = Communicator::builder().rank(rank).size(2).unique_id(id).config(config);
+        builder.init_timeout(patience.0).timeout(patience.1)
     };
     let reduce = |builder: Builder| -> ccl::Result<()> {
         let mut comm = builder.build()?;
@@ -121,10 +141,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_memory_is_tried_and_what_the_build_lacks_is_said() {
+    fn what_is_here_is_tried_and_what_the_build_lacks_is_said() {
         let all = look(&Config::default());
-        assert!(all[0].works && all[0].in_build, "{:?}", all[0].notes);
-        for transport in &all[1..] {
+        for transport in all.iter().filter(|t| ["shm", "tcp"].contains(&t.name)) {
+            assert!(transport.works && transport.in_build, "{:?}", transport.notes);
+        }
+        for transport in all.iter().filter(|t| !["shm", "tcp"].contains(&t.name)) {
             assert!(!transport.works && !transport.in_build);
             assert!(transport.notes[0].contains("this version has no"), "{:?}", transport.notes);
         }

@@ -6,6 +6,7 @@ use super::key::Key;
 use super::lobby::Lobby;
 use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
+use super::talk::Caller;
 use super::wire::Message;
 use super::{Joining, Testimony, Witness, identity_of};
 use crate::control::{Action, Command, End, EndKind, Entry, Event, LinkId, Node, Settings};
@@ -132,11 +133,12 @@ impl Driver {
     /// Takes in whoever has called and whatever was said, without waiting.
     fn listen(&mut self) {
         for (connection, message) in self.lobby.greet(Instant::now()) {
-            let Message::Caller { rank: peer } = message else { continue };
-            match connection.session.purpose() {
-                Some(Purpose::Tree) if peer < self.ranks && peer != self.rank => self.join(peer, connection),
-                Some(Purpose::Swap) if peer < self.rank => {
-                    self.health.receive_caller(peer, connection);
+            match Caller::of(&connection, &message) {
+                Some(Caller::Neighbour(peer)) if peer < self.ranks && peer != self.rank => {
+                    self.join(peer, connection);
+                }
+                Some(Caller::Peer(peer, talk)) => {
+                    self.health.receive_caller(self.rank, (peer, talk), connection)
                 }
                 _ => {}
             }

@@ -20,7 +20,7 @@ pub fn message(data: &[u8]) {
     }
 }
 
-const ALL: &[Purpose] = &[Purpose::Join, Purpose::Tree, Purpose::Swap];
+const ALL: &[Purpose] = &[Purpose::Join, Purpose::Tree, Purpose::Swap, Purpose::Stream];
 
 /// One end of a conversation, and what it has heard and said.
 struct End {
@@ -227,6 +227,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("conflict", Message::Refusal(Refusal::Conflict("two of a kind".into()))),
         ("left", Message::Refusal(Refusal::Left { rank: 1, cause: "gone".into() })),
         ("caller", Message::Caller { rank: 5 }),
+        ("stream", Message::Stream { rank: 5, index: 1 }),
         ("blob", Message::Blob(vec![1, 2, 3])),
     ]
     .into_iter()

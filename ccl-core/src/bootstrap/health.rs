@@ -1,6 +1,7 @@
 //! How a communicator is, for all threads that care: those in calls, the control thread, whoever aborts.
 
 use super::net::Connection;
+use super::talk::Talk;
 use super::wire::Member;
 use crate::control::{Agreement, Command, End, EndKind, GatherFailed, Loss};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,8 +56,8 @@ pub(super) struct State {
     pub(super) commands: Vec<Command>,
     pub(super) gathered: Option<Result<Vec<Vec<u8>>, GatherFailed>>,
     pub(super) agreed: Option<Agreement>,
-    /// Peers that called for a swap before this rank named them; one connection each at most.
-    pub(super) callers: BTreeMap<Rank, Connection>,
+    /// Peers that called for a swap or a stream before this rank named them; one connection for each at most.
+    pub(super) callers: BTreeMap<(Rank, Talk), Connection>,
     /// What this rank does; set once.
     observer: Option<Arc<Observer>>,
     /// Communicators that are being made of this one, and what has ended their making.
@@ -218,16 +219,20 @@ impl Health {
         state.notify();
     }
 
-    /// Keeps the connection of a peer that wants to swap. A newer call of a peer replaces one that came to nothing.
-    pub(super) fn receive_caller(&self, peer: Rank, connection: Connection) {
-        self.state.lock().callers.insert(peer, connection);
+    /// Keeps the connection of a peer that has called `own` rank. Of two ranks the lower one calls. A newer call of a peer
+    /// replaces one that came to nothing.
+    pub(super) fn receive_caller(&self, own: Rank, caller: (Rank, Talk), connection: Connection) {
+        if caller.0 >= own {
+            return;
+        }
+        self.state.lock().callers.insert(caller, connection);
         if let Some(bell) = self.caller_bell() {
             ring(bell);
         }
     }
 
-    pub(super) fn take_caller(&self, peer: Rank) -> Option<Connection> {
-        self.state.lock().callers.remove(&peer)
+    pub(super) fn take_caller(&self, caller: (Rank, Talk)) -> Option<Connection> {
+        self.state.lock().callers.remove(&caller)
     }
 
     /// A rank is lost.

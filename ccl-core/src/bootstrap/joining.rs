@@ -7,6 +7,7 @@ use super::key::Key;
 use super::lobby::Lobby;
 use super::net::{Connection, bootstrap_error, wait};
 use super::session::Purpose;
+use super::talk::Caller;
 use super::wire::{Member, Message, Refusal};
 use super::{Bootstrap, GRACE, MOST_RANKS, UniqueId, listen, tree};
 use crate::config::Config;
@@ -80,15 +81,25 @@ impl Joining<'_> {
         let own = own_member(listeners.addresses, config);
         let (root, session, parent) = self.ask_root(own.clone())?;
         tracing::debug!(rank, ranks, elapsed = ?start.elapsed(), "the root has seen all ranks");
-        let mut lobby = Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap]);
+        let mut lobby =
+            Lobby::new(listeners.sockets, session, &[Purpose::Tree, Purpose::Swap, Purpose::Stream]);
         let neighbours = self.grow(root, parent, session, &mut lobby)?;
         let driver = Driver::new(&self, session, lobby, neighbours);
         let thread = spawn("ccl-control", Box::new(move || driver.run())).map_err(|e| {
             Error::system("starting the control thread", e, "raise the limit of threads (ulimit -u)")
         })?;
         let (thread, patience) = (Some(thread), config.init_timeout);
-        let mut joined =
-            Bootstrap { rank, ranks, session, health: Arc::clone(health), thread, failed: None, patience };
+        let several_interfaces = config.socket_ifname.is_some();
+        let mut joined = Bootstrap {
+            rank,
+            ranks,
+            session,
+            health: Arc::clone(health),
+            thread,
+            failed: None,
+            patience,
+            several_interfaces,
+        };
         let members = joined.all_gather_until(&own.to_bytes(), deadline)?;
         let members = members
             .iter()
@@ -227,15 +238,15 @@ impl Joining<'_> {
         let parent = tree::parent(rank);
         loop {
             for (mut connection, message) in lobby.greet(Instant::now()) {
-                let Message::Caller { rank: caller } = message else { continue };
-                match connection.session.purpose() {
-                    Some(Purpose::Tree) if missing.contains(&caller) => {
+                let Some(caller) = Caller::of(&connection, &message) else { continue };
+                match caller {
+                    Caller::Neighbour(caller) if missing.contains(&caller) => {
                         missing.retain(|child| *child != caller);
                         connection.say(Message::Control(node::Message::Ping { state: Vec::new() }));
                         joined.push((caller, connection));
                     }
-                    Some(Purpose::Swap) if caller < rank => self.health.receive_caller(caller, connection),
-                    _ => {}
+                    Caller::Neighbour(_) => {}
+                    Caller::Peer(peer, talk) => self.health.receive_caller(rank, (peer, talk), connection),
                 }
             }
             // Until the parent has said something it may not have let this rank in.

@@ -7,7 +7,8 @@
 //!    knows how each of them is; it runs a [control node](crate::control). What it knows lies in the rank's [`Health`].
 //!    [`all_gather`](Bootstrap::all_gather), [`barrier`](Bootstrap::barrier) and [`agree`](Bootstrap::agree) run over it in
 //!    O(log n) rounds.
-//! 4. Transports connect through [`exchange`](Bootstrap::exchange), which swaps blobs between pairs.
+//! 4. Transports connect through [`exchange`](Bootstrap::exchange), which swaps blobs between pairs, and opens streams between
+//!    them for transports that need some: one door per rank, and one proof, for whatever comes over the network.
 //!
 //! It promises that every wait ends, at a deadline, with the list of absent ranks; that no message from
 //! somebody who does not know the secret has an effect, and none is longer than 64 KiB; and that strangers who
@@ -40,6 +41,7 @@ mod net;
 mod root;
 mod session;
 mod swap;
+mod talk;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -74,6 +76,8 @@ pub struct Bootstrap {
     /// Why this rank may be out of step with the others: the first exchange that failed.
     failed: Option<String>,
     patience: Duration,
+    /// Whether the user has named interfaces, so that streams are spread over them.
+    several_interfaces: bool,
 }
 
 /// Where a rank lives.
@@ -120,6 +124,11 @@ impl Bootstrap {
     pub fn peers(&self) -> Vec<Peer> {
         let peer = |m: &Member| Peer { host: m.host.clone(), pid: m.pid, address: m.addresses[0] };
         self.health.members().iter().map(peer).collect()
+    }
+
+    /// Where this rank listens, best first.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.health.members()[self.rank as usize].addresses.clone()
     }
 
     /// How this rank is.

@@ -4,6 +4,7 @@ use super::key::Key;
 use super::session::{Broken, Purpose, Session};
 use super::wire::Message;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -195,6 +196,22 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// The bare socket, for a transport; the conversation is over, and nobody has said more than belongs to it.
+    pub(super) fn into_stream(self, peer: Rank) -> Result<TcpStream> {
+        if self.session.held() > 0 {
+            return Err(bootstrap_error(format!(
+                "rank {peer} sent on a stream before both were done opening it"
+            )));
+        }
+        if let Some(cause) = self.closed {
+            return Err(Error::lost(peer, format!("while connecting: {cause}")));
+        }
+        // A peer that computes for long takes nothing meanwhile, and is well; who is not, the control plane finds out.
+        sockopt::set_tcp_user_timeout(&self.stream, 0)
+            .map_err(|e| Error::system("setting up a stream", e, "check the network"))?;
+        Ok(self.stream)
     }
 
     pub(super) fn peer(&self) -> String {

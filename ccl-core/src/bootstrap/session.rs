@@ -29,6 +29,8 @@ pub(super) enum Purpose {
     Tree = 2,
     /// A rank to a peer, to swap blobs.
     Swap = 3,
+    /// A rank to a peer, for a transport to take over.
+    Stream = 4,
 }
 
 /// How far the other end of an accepted connection has come.
@@ -188,7 +190,6 @@ impl Session {
     }
 
     /// Bytes that were received and are not yet a message.
-    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn held(&self) -> usize {
         self.incoming.len()
     }

@@ -1,15 +1,15 @@
-//! Swapping blobs between pairs of ranks, over their listeners.
+//! Swapping blobs between pairs of ranks, and opening streams between them, over their listeners.
 
 use super::Bootstrap;
-use super::dial::Dialer;
 use super::health::hush;
-use super::net::{Connection, bootstrap_error, wait};
-use super::session::Purpose;
-use super::wire::{MAX_BLOB, Message};
+use super::net::{Connection, wait};
+use super::talk::{Pair, Talk};
+use super::wire::MAX_BLOB;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
-use crate::transport::Exchange;
+use crate::transport::{Exchange, MOST_STREAMS};
 use std::collections::HashSet;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// [`Exchange`] over a [`Bootstrap`]; what [`Bootstrap::exchange`] gives.
@@ -19,30 +19,9 @@ pub struct Swapper<'a> {
     deadline: Instant,
 }
 
-/// One pair's swap under way.
-enum Side {
-    /// This rank has the lower number and connects.
-    Dialling(Dialer),
-    /// This rank has the higher number and waits to be called.
-    Called(Option<Connection>),
-    /// The answer is on its way out.
-    Leaving(Connection),
-    Done,
-}
-
 impl<'a> Swapper<'a> {
     pub(super) fn new(bootstrap: &'a mut Bootstrap, deadline: Instant) -> Swapper<'a> {
         Swapper { bootstrap, deadline }
-    }
-
-    fn begin(&self, peer: Rank, blob: &[u8]) -> Result<Side> {
-        let own = self.bootstrap.rank;
-        if peer < own {
-            return Ok(Side::Called(None));
-        }
-        let words = vec![Message::Caller { rank: own }, Message::Blob(blob.to_vec())];
-        let addresses = self.bootstrap.health.members()[peer as usize].addresses.clone();
-        Ok(Side::Dialling(Dialer::new(addresses, self.bootstrap.session, Purpose::Swap, words)?))
     }
 
     fn validate(&self, blobs: &[(Rank, Vec<u8>)]) -> Result<()> {
@@ -72,8 +51,28 @@ impl Exchange for Swapper<'_> {
     fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
         self.validate(blobs)?;
         self.bootstrap.in_step()?;
+        let talks: Vec<_> = blobs.iter().map(|(peer, blob)| (*peer, Talk::Swap, &blob[..])).collect();
         // A peer may still answer what was given up here, so the next swap could get the wrong blob.
-        self.run(blobs).inspect_err(|error| self.bootstrap.fail(error))
+        let ends = self.hold(&talks).inspect_err(|error| self.bootstrap.fail(error))?;
+        Ok(ends.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    fn streams(&mut self, wanted: &[(Rank, u16)]) -> Result<Vec<Vec<TcpStream>>> {
+        self.validate(&wanted.iter().map(|(peer, _)| (*peer, Vec::new())).collect::<Vec<_>>())?;
+        self.bootstrap.in_step()?;
+        if let Some((peer, count)) = wanted.iter().find(|(_, count)| *count > MOST_STREAMS) {
+            let what = format!("{count} streams to rank {peer}");
+            return Err(Error::invalid(what, format!("at most {MOST_STREAMS}")));
+        }
+        let numbers = |&(peer, count)| (0..count).map(move |index| (peer, Talk::Stream(index), &[][..]));
+        let talks: Vec<_> = wanted.iter().flat_map(numbers).collect();
+        let open = |this: &Self| {
+            let ends = this.hold(&talks)?.into_iter().zip(&talks);
+            ends.map(|((connection, _), (peer, ..))| connection.into_stream(*peer))
+                .collect::<Result<Vec<_>>>()
+        };
+        let mut streams = open(self).inspect_err(|error| self.bootstrap.fail(error))?.into_iter();
+        Ok(wanted.iter().map(|(_, count)| streams.by_ref().take((*count).into()).collect()).collect())
     }
 
     fn deadline(&self) -> Instant {
@@ -103,23 +102,27 @@ impl Swapper<'_> {
         }
     }
 
-    fn run(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>> {
+    /// Holds one talk with each of these until all are over.
+    fn hold(&self, talks: &[(Rank, Talk, &[u8])]) -> Result<Vec<(Connection, Vec<u8>)>> {
         let start = Instant::now();
-        let mut sides: Vec<Side> =
-            blobs.iter().map(|(peer, blob)| self.begin(*peer, blob)).collect::<Result<_>>()?;
-        let mut answers = vec![None; blobs.len()];
+        let begin = |&(peer, talk, blob): &(Rank, Talk, _)| Pair::begin(self.bootstrap, peer, talk, blob);
+        let mut pairs = talks.iter().map(begin).collect::<Result<Vec<_>>>()?;
         loop {
-            for ((side, answer), (peer, blob)) in sides.iter_mut().zip(&mut answers).zip(blobs) {
-                side.step(*peer, blob, answer, self.bootstrap).map_err(|error| self.explain(error))?;
+            for pair in &mut pairs {
+                pair.step(self.bootstrap).map_err(|error| self.explain(error))?;
             }
-            if sides.iter().all(|side| matches!(side, Side::Done)) {
-                return Ok(answers.into_iter().flatten().collect());
+            if pairs.iter().all(Pair::is_done) {
+                let ends = pairs.into_iter().map(|mut pair| {
+                    let answer = std::mem::take(&mut pair.answer);
+                    pair.into_connection().map(|connection| (connection, answer))
+                });
+                return Ok(ends.flatten().collect());
             }
             self.bootstrap.check()?;
             let now = Instant::now();
-            let pending = || sides.iter().zip(blobs).filter(|(side, _)| !matches!(side, Side::Done));
+            let pending = || pairs.iter().filter(|pair| !pair.is_done()).map(|pair| pair.peer);
             if now - start >= LAST_WORDS
-                && let Some(rank) = self.bootstrap.health.who_left(pending().map(|(_, (peer, _))| *peer))
+                && let Some(rank) = self.bootstrap.health.who_left(pending())
             {
                 return Err(self
                     .bootstrap
@@ -130,96 +133,22 @@ impl Swapper<'_> {
                 return Err(ErrorKind::Timeout {
                     phase: "swapping connection data".into(),
                     waited: start.elapsed(),
-                    absent: pending().map(|(_, (peer, _))| *peer).collect(),
+                    absent: pending().collect(),
                     remedy: "all ranks of a call must connect at the same time; look at the logs of these"
                         .into(),
                 }
                 .into());
             }
             let mut until = self.deadline.min(start.max(now - LAST_WORDS / 2) + LAST_WORDS);
-            for side in &sides {
-                if let Side::Dialling(dialer) = side
-                    && !dialer.is_up()
-                {
-                    until = until.min(dialer.wake());
-                }
+            for dialer in pairs.iter().filter_map(Pair::dialer) {
+                until = until.min(dialer.wake());
             }
-            let own = sides.iter_mut().filter_map(Side::connection);
+            let own = pairs.iter_mut().filter_map(Pair::connection);
             let bell = self.bootstrap.health.caller_bell();
             wait(&[], bell, own, until)?;
             if let Some(bell) = bell {
                 hush(bell);
             }
         }
-    }
-}
-
-impl Side {
-    fn connection(&mut self) -> Option<&mut Connection> {
-        match self {
-            Side::Dialling(dialer) => Some(&mut dialer.connection),
-            Side::Called(connection) => connection.as_mut(),
-            Side::Leaving(connection) => Some(connection),
-            Side::Done => None,
-        }
-    }
-
-    /// Goes as far as it can without waiting.
-    fn step(
-        &mut self,
-        peer: Rank,
-        blob: &[u8],
-        answer: &mut Option<Vec<u8>>,
-        bootstrap: &Bootstrap,
-    ) -> Result<()> {
-        match self {
-            Side::Dialling(dialer) => match dialer.hear()? {
-                Some(Message::Blob(bytes)) => {
-                    *answer = Some(bytes);
-                    *self = Side::Done;
-                }
-                Some(_) => {
-                    return Err(bootstrap_error(format!("rank {peer} answered a swap with something else")));
-                }
-                None if dialer.is_up() => lost(peer, &dialer.connection)?,
-                None => {}
-            },
-            Side::Called(waiting) => {
-                if waiting.is_none() {
-                    *waiting = bootstrap.health.take_caller(peer);
-                }
-                let Some(connection) = waiting else { return Ok(()) };
-                match connection.hear() {
-                    Some(Message::Blob(bytes)) => {
-                        *answer = Some(bytes);
-                        connection.say(Message::Blob(blob.to_vec()));
-                        if let Some(connection) = waiting.take() {
-                            *self = Side::Leaving(connection);
-                            return self.step(peer, blob, answer, bootstrap);
-                        }
-                    }
-                    Some(_) => {
-                        return Err(bootstrap_error(format!("rank {peer} began a swap with something else")));
-                    }
-                    None => lost(peer, connection)?,
-                }
-            }
-            Side::Leaving(connection) => {
-                connection.hear();
-                if connection.is_flushed() {
-                    *self = Side::Done;
-                }
-            }
-            Side::Done => {}
-        }
-        Ok(())
-    }
-}
-
-/// An error where a conversation that had begun is over.
-fn lost(peer: Rank, connection: &Connection) -> Result<()> {
-    match &connection.closed {
-        Some(cause) => Err(Error::lost(peer, format!("while swapping connection data: {cause}"))),
-        None => Ok(()),
     }
 }

@@ -18,7 +18,6 @@ use crate::cost::Choice;
 use crate::engine::{Layout, Progress, Schedule, Share, Task};
 use crate::error::{ErrorKind, Result};
 use crate::flight::Entry;
-use crate::plan::Rank;
 use crate::simd::{Buffers, Reducer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,16 +58,14 @@ struct Worker<'c, 'b> {
 impl Crew {
     /// As many strands as the configuration and the hosts' cores make of it, the same number on every rank.
     pub(super) fn assemble(
-        (rank, config): (Rank, &Config),
+        config: &Config,
         routes: &Routes,
         bootstrap: &mut Bootstrap,
-        open: Opener<'_>,
+        opener: &dyn Opener,
     ) -> Result<Crew> {
         let more = 1..threads(config, routes.cores_per_rank());
         let strands = more.map(|_| {
-            let transports = open()?;
-            let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
-            Ok(Strand { routes: Routes::new(rank, transports, introductions), schedules: HashMap::new() })
+            Ok(Strand { routes: Routes::open(config, bootstrap, opener)?, schedules: HashMap::new() })
         });
         Ok(Crew { strands: strands.collect::<Result<_>>()? })
     }
@@ -149,11 +146,15 @@ impl Worker<'_, '_> {
                 Progress::Moved => {
                     patience.reset();
                 }
-                Progress::Blocked => match patience.next(|| false) {
-                    Wait::Spin => {}
-                    Wait::Yield => thread::yield_now(),
-                    Wait::Park(_) => return Ok(()),
-                },
+                Progress::Blocked => {
+                    // What was published may be what the peers wait for.
+                    self.routes.flush()?;
+                    match patience.next(|| false) {
+                        Wait::Spin => {}
+                        Wait::Yield => thread::yield_now(),
+                        Wait::Park(_) => return Ok(()),
+                    }
+                }
             }
         }
     }
@@ -218,7 +219,7 @@ impl Communicator {
             let mut patience = Patience::new(self.oversubscribed);
             loop {
                 match self.step(schedule, buffers)? {
-                    Progress::Done => return Ok(()),
+                    Progress::Done => return self.hand_on(schedule),
                     Progress::Moved => break,
                     Progress::Blocked => {
                         let wait = patience.next(|| false);
@@ -261,12 +262,13 @@ impl Communicator {
 
     /// Sleeps in the transports of a call's shares.
     pub(super) fn park(&mut self, schedule: usize, limit: Duration) -> Result<()> {
-        let is_running = self.plans.schedules[schedule].is_running();
-        let mut running: Vec<&mut Routes> = self.crew.running(schedule).map(|(_, routes)| routes).collect();
-        if is_running {
-            running.insert(0, &mut self.routes);
+        let awaited = self.awaited(&[schedule]);
+        let own = &self.plans.schedules[schedule];
+        let (is_shared, is_running) = (own.is_share(), own.is_running());
+        let limit = if is_shared { limit.min(NAP) } else { limit };
+        match self.crew.running(schedule).next() {
+            Some((_, routes)) if !is_running => routes.park(limit, &awaited),
+            _ => self.routes.park(limit, &awaited),
         }
-        let limit = if running.len() > 1 { limit.min(NAP) } else { limit };
-        running.first_mut().map_or(Ok(()), |routes| routes.park(limit))
     }
 }

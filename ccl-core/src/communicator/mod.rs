@@ -21,6 +21,7 @@ mod plans;
 mod prepare;
 mod record;
 mod routes;
+mod table;
 mod together;
 mod transfers;
 
@@ -47,6 +48,7 @@ pub use routes::Route;
 use routes::{Introduction, Routes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub use table::RouteTable;
 pub use together::{Member, run_together};
 use transfers::Transfers;
 
@@ -71,8 +73,14 @@ pub struct Call {
     pub root: Rank,
 }
 
-/// Opens a rank's transports, best first: once, and once more for each further thread that long calls are shared out to.
-pub type Opener<'o> = &'o mut dyn FnMut() -> Result<Vec<Box<dyn Transport>>>;
+/// Opens a rank's transports: once, and once more for each further thread that long calls are shared out to.
+pub trait Opener {
+    /// Those of its host.
+    fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+
+    /// Those between hosts, best first. Only asked where there are several.
+    fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+}
 
 /// One rank's membership of a group of ranks.
 pub struct Communicator {
@@ -122,22 +130,20 @@ impl Communicator {
         Communicator::over((0, 1), model, None, Arc::clone(abort.health()), routes, config, memory)
     }
 
-    /// Joins the ranks that `bootstrap` has brought together, over the transports that `open` opens, best first.
+    /// Joins the ranks that `bootstrap` has brought together, over the transports that `opener` opens.
     pub fn new(
         mut bootstrap: Bootstrap,
-        open: Opener<'_>,
+        opener: &dyn Opener,
         config: Config,
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let transports = open()?;
-        let introductions = Introduction::of(rank, &config, &transports)?.exchange(&mut bootstrap)?;
-        let assumptions = routes::assumptions(&introductions)?;
-        let mut routes = Routes::new(rank, transports, introductions);
+        let mut routes = Routes::open(&config, &mut bootstrap, opener)?;
+        let assumptions = routes.assumptions()?;
         // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
         let (local, cores) = routes.crowd(0);
         let model = Model { net: routes.net(&mut bootstrap)?, ..assumptions.model(cores, local) };
-        let crew = Crew::assemble((rank, &config), &routes, &mut bootstrap, open)?;
+        let crew = Crew::assemble(&config, &routes, &mut bootstrap, opener)?;
         let health = Arc::clone(bootstrap.health());
         Communicator::over((rank, ranks), model, Some(bootstrap), health, (routes, crew), config, memory)
     }
@@ -380,7 +386,7 @@ impl Communicator {
         let mut patience = Patience::new(self.oversubscribed);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
-                Progress::Done => return Ok(()),
+                Progress::Done => return self.hand_on(schedule),
                 Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
                 Progress::Moved => {
                     if patience.reset() {
@@ -388,7 +394,8 @@ impl Communicator {
                     }
                 }
                 Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
-                    Wait::Spin => {}
+                    // What was published may be what the peers wait for.
+                    Wait::Spin => drop(self.routes.flush()?),
                     wait => self.pause(wait, schedule, entry, &patience)?,
                 },
             }
@@ -398,6 +405,7 @@ impl Communicator {
     /// What a call does about a blocked step.
     #[cold]
     fn pause(&mut self, wait: Wait, schedule: usize, entry: Entry, patience: &Patience) -> Result<()> {
+        self.flush()?;
         match wait {
             Wait::Spin => {}
             Wait::Yield => {
@@ -408,6 +416,33 @@ impl Communicator {
                 self.record_waits(&[schedule], patience.waited());
                 self.watch(&[schedule], patience.waited())?;
                 self.park(schedule, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on what was published and is still here. True once there is nothing left.
+    #[inline]
+    fn flush(&mut self) -> Result<bool> {
+        let own = self.routes.flush()?;
+        self.crew.routes_mut().try_fold(own, |flushed, routes| Ok(routes.flush()? && flushed))
+    }
+
+    /// Hands on what a call that is done has published: nobody would do it before the next call.
+    #[inline]
+    fn hand_on(&mut self, schedule: usize) -> Result<()> {
+        let mut patience = Patience::new(self.oversubscribed);
+        while !self.flush()? {
+            if self.health.is_aborted() {
+                return Err(ErrorKind::Aborted.into());
+            }
+            match patience.next(|| false) {
+                Wait::Spin => {}
+                Wait::Yield => std::thread::yield_now(),
+                Wait::Park(limit) => {
+                    self.watch(&[schedule], patience.waited())?;
+                    self.park(schedule, limit)?;
+                }
             }
         }
         Ok(())
@@ -468,7 +503,10 @@ impl Communicator {
             };
             format!("lane {}, move {}, tile {} waits for {for_what}", wait.lane, wait.mv, wait.tile)
         });
-        let states: Vec<String> = states.collect();
+        let mut states: Vec<String> = states.collect();
+        if states.is_empty() {
+            states.push("what it has sent last is not taken at the other end".into());
+        }
         let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
         ErrorKind::Timeout {
             phase: format!("{} on rank {}", calls.join(" and "), self.rank),
@@ -536,6 +574,10 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.health.end(EndKind::Failed, "its thread panicked");
+        }
+        if !self.health.is_well() {
+            // Nobody waits for what was sent.
+            self.routes.withdraw();
         }
     }
 }

@@ -2,7 +2,9 @@
 
 mod hosts;
 
+use super::Opener;
 use super::cores::Cores;
+use super::table::RouteTable;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::cost::{Constants, Model};
@@ -14,8 +16,11 @@ use crate::transport::{
     Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// With several transports none can be slept in without deafness to the others, so sleeps are short.
+const NAP: Duration = Duration::from_micros(200);
 
 /// Link ends of all transports carry the transport's index in the upper bits of their number.
 const INDEX_BITS: u32 = 28;
@@ -74,18 +79,16 @@ impl Introduction {
 
     /// That of `rank`, which has opened these transports.
     pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
-        let limits = transports.iter().map(|t| {
-            let c = t.capabilities();
-            format!("{} slot_bytes {} credits {}", t.name(), c.slot_bytes, c.credits)
-        });
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; threads {}; {}",
+            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
             config.threads,
-            limits.collect::<Vec<_>>().join("; "),
+            config.tcp_sockets,
+            config.slot_bytes,
+            config.credits,
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
@@ -118,16 +121,6 @@ impl Introduction {
     }
 }
 
-/// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
-pub(super) fn assumptions(introductions: &[Introduction]) -> Result<Assumptions> {
-    let assumptions = introductions.first().and_then(|first| first.assumptions);
-    let assumptions = assumptions.ok_or_else(|| malformed(0, &"it has no constants of the cost function"))?;
-    match assumptions.constants.fault() {
-        Some(why) => Err(malformed(0, &why)),
-        None => Ok(assumptions),
-    }
-}
-
 fn parallelism() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }
@@ -153,6 +146,10 @@ pub(super) struct Routes {
     transports: Vec<Box<dyn Transport>>,
     introductions: Vec<Introduction>,
     chosen: BTreeMap<Rank, usize>,
+    /// Those with open links that may keep what was published until it is flushed: all but those of one host.
+    keeping: Vec<usize>,
+    /// Peers whose routes were logged.
+    told: BTreeSet<Rank>,
 }
 
 impl Routes {
@@ -161,7 +158,45 @@ impl Routes {
         transports: Vec<Box<dyn Transport>>,
         introductions: Vec<Introduction>,
     ) -> Routes {
-        Routes { rank, transports, introductions, chosen: BTreeMap::new() }
+        Routes {
+            rank,
+            transports,
+            introductions,
+            chosen: BTreeMap::new(),
+            keeping: Vec::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Opens this rank's transports and hears of the others': those between hosts only where the first ones show that there
+    /// are several, which all ranks find alike.
+    pub(super) fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Routes> {
+        let rank = bootstrap.rank();
+        let transports = opener.local(bootstrap)?;
+        let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
+        let mut routes = Routes::new(rank, transports, introductions);
+        if !routes.are_on_one_host() {
+            routes.transports.extend(opener.network(bootstrap)?);
+            routes.introductions = Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
+        }
+        Ok(routes)
+    }
+
+    fn are_on_one_host(&self) -> bool {
+        let mut addresses = self.introductions.iter().map(|one| self.local_address(one));
+        let first = addresses.next().flatten();
+        first.is_some() && addresses.all(|address| address == first)
+    }
+
+    /// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
+    pub(super) fn assumptions(&self) -> Result<Assumptions> {
+        let assumptions = self.introductions.first().and_then(|first| first.assumptions);
+        let assumptions =
+            assumptions.ok_or_else(|| malformed(0, &"it has no constants of the cost function"))?;
+        match assumptions.constants.fault() {
+            Some(why) => Err(malformed(0, &why)),
+            None => Ok(assumptions),
+        }
     }
 
     /// Whose they are.
@@ -243,21 +278,61 @@ impl Routes {
             let peer = if key.from == self.rank { key.to } else { key.from };
             wanted.entry(self.choose(peer)?).or_default().push(key);
         }
+        let mut fresh: Vec<Rank> = Vec::new();
         for (index, keys) in wanted {
-            self.transports[index].connect(&keys, exchange)?;
+            fresh.extend(keys.iter().map(|key| if key.from == self.rank { key.to } else { key.from }));
+            let transport = &mut self.transports[index];
+            transport.connect(&keys, exchange)?;
+            if !transport.capabilities().one_host && !self.keeping.contains(&index) {
+                self.keeping.push(index);
+            }
         }
+        fresh.sort_unstable();
+        fresh.dedup();
+        self.tell(&fresh);
         Ok(())
     }
 
-    /// Sleeps in the transport. With several, none can be slept on without deafness to the others, so
-    /// the sleep is short.
-    pub(super) fn park(&mut self, limit: Duration) -> Result<()> {
-        let alone = self.transports.len() == 1;
-        let limit = if alone { limit } else { limit.min(Duration::from_micros(200)) };
-        match self.transports.first_mut() {
-            Some(transport) => transport.park(limit),
-            None => Ok(()),
+    /// Logs how these peers are reached, once for each: the table that `RDMACCL_DEBUG=net` shows.
+    fn tell(&mut self, peers: &[Rank]) {
+        if !tracing::enabled!(target: "net", tracing::Level::INFO) {
+            return;
         }
+        let new: Vec<Rank> = peers.iter().copied().filter(|peer| self.told.insert(*peer)).collect();
+        if !new.is_empty() {
+            let routes: Vec<Route> = new.into_iter().map(|peer| self.route(peer)).collect();
+            tracing::info!(target: "net", "links of rank {}:\n{}", self.rank, RouteTable(&routes));
+        }
+    }
+
+    /// Hands on what was published and is still here. True once there is nothing left.
+    #[inline]
+    pub(super) fn flush(&mut self) -> Result<bool> {
+        let mut flushed = true;
+        for &index in &self.keeping {
+            flushed &= self.transports[index].flush()?;
+        }
+        Ok(flushed)
+    }
+
+    /// Sleeps until something may have come from one of the ranks that are waited for, or what is still here can go. Where
+    /// several transports are to be listened to, the sleep in each is short.
+    pub(super) fn park(&mut self, limit: Duration, awaited: &[Rank]) -> Result<()> {
+        let mut concerned: Vec<usize> =
+            awaited.iter().filter_map(|peer| self.chosen.get(peer).copied()).collect();
+        for &index in &self.keeping {
+            if !self.transports[index].flush()? {
+                concerned.push(index);
+            }
+        }
+        concerned.sort_unstable();
+        concerned.dedup();
+        let limit = if concerned.len() == 1 { limit } else { limit.min(NAP) };
+        match &concerned[..] {
+            [] => std::thread::sleep(limit),
+            several => several.iter().try_for_each(|&index| self.transports[index].park(limit))?,
+        }
+        Ok(())
     }
 
     /// Tells the peers of this host on which core this rank runs.
@@ -284,7 +359,9 @@ impl Routes {
                 true => "the peer is on this host",
                 false => "it reaches the peer",
             };
-            (transport, format!("{scope}{how}; the first of {}", self.names()))
+            let detail = self.transports[index].describe(peer);
+            let detail = if detail.is_empty() { detail } else { format!("; {detail}") };
+            (transport, format!("{scope}{how}; the first of {}{detail}", self.names()))
         });
         match chosen {
             Ok((transport, why)) => Route { peer, transport: Some(transport), why },

@@ -40,7 +40,8 @@ impl<'c, 'b> Member<'c, 'b> {
 
     /// Prepares everything and starts nothing.
     fn line_up(self) -> Result<Run<'c, 'b>> {
-        let mut run = Run { communicator: self.communicator, prepared: Vec::new(), queues: Vec::new() };
+        let mut run =
+            Run { communicator: self.communicator, prepared: Vec::new(), queues: Vec::new(), over: false };
         run.communicator.limit = self.limit;
         run.prepared = run.communicator.line_up(self.operations)?;
         Ok(run)
@@ -75,6 +76,8 @@ struct Run<'c, 'b> {
     /// What has no number yet.
     prepared: Vec<(Line, Prepared, Buffers<'b>)>,
     queues: Vec<Queue<'b>>,
+    /// Whether all is done, and what it published is handed on.
+    over: bool,
 }
 
 /// The next calls have limits of their own.
@@ -183,10 +186,10 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
             Wait::Park(limit) => {
                 let limit = if open > 1 { limit.min(NAP) } else { limit };
                 let mut slept = false;
-                for (index, run) in runs.iter_mut().enumerate().filter(|(_, run)| !run.queues.is_empty()) {
+                for (index, run) in runs.iter_mut().enumerate().filter(|(_, run)| !run.over) {
                     run.watch(patience.waited()).map_err(|error| (index, error))?;
                     if !std::mem::replace(&mut slept, true) {
-                        run.communicator.routes.park(limit).map_err(|error| (index, error))?;
+                        run.park(limit).map_err(|error| (index, error))?;
                     }
                 }
             }
@@ -237,7 +240,11 @@ impl Run<'_, '_> {
             }
             index += 1;
         }
-        Ok(match (self.queues.is_empty(), moved) {
+        // What was published may be what the peers wait for, and nobody would hand it on before the next call.
+        let waits = !moved || self.queues.is_empty();
+        let flushed = !waits || communicator.flush()?;
+        self.over = flushed && self.queues.is_empty();
+        Ok(match (self.over, moved) {
             (true, _) => Progress::Done,
             (false, true) => Progress::Moved,
             (false, false) => Progress::Blocked,
@@ -255,6 +262,14 @@ impl Run<'_, '_> {
     fn awaits_neighbour(&mut self) -> bool {
         let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
         self.communicator.awaits_neighbour(&schedules)
+    }
+
+    /// Sleeps until one of the ranks that the running calls wait for may have done something.
+    #[cold]
+    fn park(&mut self, limit: Duration) -> Result<()> {
+        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        let awaited = self.communicator.awaited(&schedules);
+        self.communicator.routes.park(limit, &awaited)
     }
 
     /// Looks at the peers' health and at the deadline.

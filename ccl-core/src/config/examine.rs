@@ -1,6 +1,6 @@
 //! An environment as it is, right or wrong: for the command that shows it.
 
-use super::{Config, Found, Origin, VARIABLES};
+use super::{Config, Fallbacks, Found, Origin, VARIABLES};
 
 /// A variable as an environment has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,10 @@ impl Config {
     /// Reads as [`Config::from_vars`] does, but goes on after a wrong value.
     pub fn examine(vars: impl IntoIterator<Item = (String, String)>) -> Examined {
         let (mut config, mut unknown, mut errors) = (Config::default(), Vec::new(), Vec::new());
+        let mut fallbacks = Fallbacks::default();
         for (name, value) in vars {
             config.places.note(&name, &value);
+            fallbacks.note(&name, &value);
             match Found::of(&name, &value) {
                 Found::Nothing => {}
                 Found::Variable(variable) => {
@@ -48,6 +50,7 @@ impl Config {
                 Found::Unknown(meant) => unknown.push((name, meant)),
             }
         }
+        errors.extend(fallbacks.apply(&mut config).iter().map(|(name, error)| (*name, error.to_string())));
         let error = |name| errors.iter().find(|(wrong, _)| *wrong == name).map(|(_, why)| why.clone());
         let settings = VARIABLES.iter().zip(config.explain()).map(|(v, (name, value, origin))| Setting {
             name,

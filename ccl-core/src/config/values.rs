@@ -42,6 +42,31 @@ words! {
     }
 }
 
+words! {
+    /// What carries pieces between hosts.
+    Network {
+        /// The best one that there is; says so where it is not RDMA.
+        #[default]
+        Auto = "auto",
+        /// RDMA only.
+        Ib = "ib",
+        /// Sockets only.
+        Tcp = "tcp",
+    }
+}
+
+impl Network {
+    /// Whether RDMA may be used.
+    pub fn allows_ib(self) -> bool {
+        self != Network::Tcp
+    }
+
+    /// Whether sockets may be used.
+    pub fn allows_tcp(self) -> bool {
+        self != Network::Ib
+    }
+}
+
 impl Family {
     /// Whether IPv4 may be used.
     pub fn allows_v4(self) -> bool {

@@ -76,10 +76,8 @@ pub fn config(data: &[u8]) {
     };
     assert_eq!(config, examined.config);
     let hidden = |name: &str| ["RDMACCL_ID", "RDMACCL_SECRET"].contains(&name);
-    let set = config
-        .explain()
-        .into_iter()
-        .filter(|(name, _, origin)| *origin == Origin::Environment && !hidden(name));
+    let set =
+        config.explain().into_iter().filter(|(name, _, origin)| *origin != Origin::Default && !hidden(name));
     let again =
         Config::from_vars(set.map(|(name, value, _)| (name.to_string(), value))).expect("right values");
     for ((name, value, _), (_, same, _)) in config.explain().iter().zip(again.explain()) {
@@ -123,6 +121,8 @@ pub(super) fn config_seeds() -> Vec<(String, Vec<u8>)> {
         ("RDMACCL_SLOT_BYTES", "1m"),
         ("RDMACCL_CREDITS", "4"),
         ("RDMACCL_SIMD", "scalar"),
+        ("RDMACCL_NET", "tcp"),
+        ("RDMACCL_TCP_SOCKETS", "4"),
         ("RDMACCL_HOSTID", "a"),
         ("RDMACCL_VERIFY", "always"),
         ("RDMACCL_ID", &id),

@@ -8,15 +8,17 @@
 //!
 //! # The contract of the data path
 //!
-//! A link is first in, first out, and *bounded*: at most [`Capabilities::credits`] pieces are published
-//! and not yet released, at most [`Capabilities::slots`] of them in slots. Nothing is lost, doubled, reordered or cut. For one sender:
+//! A link is first in, first out, and *bounded*: [`Capabilities::credits`] pieces that are published and not yet released
+//! always fit, [`Capabilities::slots`] of them in slots. A transport that returns credits in batches lets a few more through, never
+//! twice as many, so that those which are on their way back are not missed. Nothing is lost, doubled, reordered or cut. For one sender:
 //!
 //! 1. [`reserve`](Fabric::reserve) gives a slot of the wanted length, or `None` while a peer holds all
 //!    credits. It is *idempotent*: until `publish`, the same sender gets the same slot again, so that a
 //!    move that waits for something else may ask anew at each poll.
 //! 2. Between `reserve` and `publish` the bytes belong to this rank alone.
 //! 3. [`publish`](Fabric::publish) hands the slot over. All writes to it happen before any read through
-//!    a `peek` that returns it. It never waits: the credit was taken by `reserve`.
+//!    a `peek` that returns it. It never waits: the credit was taken by `reserve`. What the network cannot take at once stays
+//!    here until [`flush`](Transport::flush) hands it on.
 //!
 //! For one receiver:
 //!
@@ -78,9 +80,10 @@
 //! or in one's own memory, `publish` and `release` release stores. [`Transport::connect`] exchanges the
 //! memory handles, and the host-side [`Fabric`] is what the proxy thread uses for links that leave the node.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::Rank;
 use crate::simd::{Piece, PieceMut};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "conformance"))]
@@ -193,6 +196,12 @@ pub trait Transport: Fabric + Send {
     /// The receiving end of the open link from `peer`. The same arguments give the same end.
     fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId>;
 
+    /// Hands on what `publish` could not, because it never waits. True once nothing is left that needs this rank. Asked by
+    /// whoever waits, and before a call ends. Not asked of a transport of one host.
+    fn flush(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Sleeps until something may have happened on one of the open links, at most for `limit`. May return
     /// early, never misses a piece or a credit that came before it slept.
     fn park(&mut self, limit: Duration) -> Result<()>;
@@ -214,6 +223,11 @@ pub trait Transport: Fabric + Send {
     /// A call has failed: what was handed over by reference may change from now on. No call follows.
     fn withdraw(&mut self) {}
 
+    /// How a connected peer is reached, in words: devices, addresses, and why these. Empty where there is nothing to say.
+    fn describe(&self, _peer: Rank) -> String {
+        String::new()
+    }
+
     /// What every open link has done so far.
     fn counters(&self) -> Vec<(LinkKey, Counters)>;
 
@@ -221,11 +235,22 @@ pub trait Transport: Fabric + Send {
     fn memory(&self) -> u64;
 }
 
+/// Streams that [`Exchange::streams`] opens to one rank at most.
+pub const MOST_STREAMS: u16 = 64;
+
 /// Swaps opaque blobs with peers while links are being connected.
 pub trait Exchange {
     /// Sends each blob to its rank and returns what the same ranks sent, in the same order. Every named
     /// rank must name this one in a call of its own. At most 4096 bytes each.
     fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> Result<Vec<Vec<u8>>>;
+
+    /// Opens so many streams to each of these ranks, over the network. Each end has proved to the other that it belongs to this
+    /// job, and the streams of a pair come in the same order at both. They do not block, do not delay short writes, and are not
+    /// inherited. Every named rank must name this one in a call of its own, with the same number, and the two must swap
+    /// once more before the first byte: until then the opening itself may use them. At most [`MOST_STREAMS`] to a rank.
+    fn streams(&mut self, _wanted: &[(Rank, u16)]) -> Result<Vec<Vec<TcpStream>>> {
+        Err(Error::unsupported("streams over this exchange", "bring the ranks together with the bootstrap"))
+    }
 
     /// When connecting must have ended.
     fn deadline(&self) -> Instant;
@@ -241,7 +266,7 @@ pub trait Exchange {
 pub struct Capabilities {
     /// Longest piece in bytes.
     pub slot_bytes: usize,
-    /// Pieces on a link that may be published and not yet released.
+    /// Pieces on a link that can always be published and not yet released.
     pub credits: u32,
     /// How many of them may be longer than [`inline_bytes`](Capabilities::inline_bytes), unless they travel by reference.
     pub slots: u32,

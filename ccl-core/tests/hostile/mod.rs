@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(crate) const JOIN: u8 = 1;
 /// The control plane.
 pub(crate) const TREE: u8 = 2;
+/// A transport's stream.
+pub(crate) const STREAM: u8 = 4;
 
 const NONCE: [u8; 32] = [0x5a; 32];
 

@@ -12,7 +12,7 @@ use codec::{Reader, Writer};
 use std::net::SocketAddr;
 
 /// Version of everything in this file and of the handshake. Both ends must have the same.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// Longest payload of a frame in bytes: what one connection can make its peer hold.
 pub(super) const MAX_PAYLOAD: usize = 64 * 1024;
@@ -43,6 +43,8 @@ pub(super) enum Message {
     Control(node::Message),
     /// One side of a swap.
     Blob(Vec<u8>),
+    /// To a peer for a transport: who is speaking, and which of the two ranks' streams this shall be.
+    Stream { rank: Rank, index: u16 },
 }
 
 /// Why the root sends a rank away.
@@ -114,6 +116,11 @@ impl Message {
                 8
             }
             Message::Grown => 9,
+            Message::Stream { rank, index } => {
+                out.u32(*rank);
+                out.u16(*index);
+                10
+            }
         };
         (kind, out.0)
     }
@@ -143,6 +150,7 @@ impl Message {
             7 => Message::Control(control::read(&mut from)?),
             8 => Message::Blob(from.bytes(MAX_BLOB)?.to_vec()),
             9 => Message::Grown,
+            10 => Message::Stream { rank: from.u32()?, index: from.u16()? },
             _ => return Err(Garbled("kind")),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Garbled("bytes after the end")) }
@@ -185,6 +193,7 @@ mod tests {
             ranks.prop_map(|absent| Message::Refusal(Refusal::Absent(absent))),
             control::tests::message().prop_map(Message::Control),
             prop::collection::vec(any::<u8>(), 0..MAX_BLOB).prop_map(Message::Blob),
+            (any::<u32>(), any::<u16>()).prop_map(|(rank, index)| Message::Stream { rank, index }),
         ]
     }
 

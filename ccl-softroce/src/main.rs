@@ -1,0 +1,100 @@
+//! # ccl-softroce: RDMA on a real kernel stack, without RDMA hardware
+//!
+//! The kernel's software device, rdma_rxe, runs the verbs over ordinary network interfaces. This program makes *hosts*
+//! out of it, all in one kernel: each host has an interface, a device and an address per rail, each rail a bridge
+//! between them, and routes that let nothing take a short cut. On these it runs *scenarios*: what must be right about
+//! devices, links and faults, and the library's own programs between such hosts. Every scenario has its network made
+//! anew, a deadline, and a line in the report; everything that it started or made is gone when it ends.
+//!
+//! `cargo xtask softroce` builds and starts it, in a guest where the machine's kernel has no RDMA. It needs root, and
+//! the programs ip, rdma, tc, modprobe, setpriv and prlimit. `docs/softroce.md` says how to read it.
+
+// A command-line program talks to people.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![forbid(unsafe_code)]
+
+mod faults;
+mod job;
+mod network;
+mod peers;
+mod process;
+mod report;
+mod scenarios;
+mod sysfs;
+
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+#[derive(Parser)]
+#[command(name = "ccl-softroce", about = "RDMA tests on the kernel's software RDMA device")]
+struct Arguments {
+    /// Run these scenarios only: names, or parts of them
+    only: Vec<String>,
+    /// Make hosts, run this shell command among them instead of scenarios, and remove them
+    #[arg(long, value_name = "COMMAND")]
+    run: Option<String>,
+    /// Hosts for --run
+    #[arg(long, default_value_t = 2)]
+    hosts: usize,
+    /// Rails of each host for --run
+    #[arg(long, default_value_t = 2)]
+    rails: usize,
+    /// Say what there is, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Where the library's programs lie, if not beside this one
+    #[arg(long)]
+    programs: Option<PathBuf>,
+    /// Write what came out, with everything measured, into this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for scenario in scenarios::ALL {
+            println!("{:<28} {}", scenario.name, scenario.proves);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool, String> {
+    network::prepare_kernel()?;
+    if let Some(shell) = &arguments.run {
+        let _network = network::Network::new(arguments.hosts, arguments.rails, network::MTU)?;
+        let status = Command::new("sh").args(["-c", shell]).status();
+        return status.map(|status| status.success()).map_err(|e| format!("cannot run sh: {e}"));
+    }
+    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| name.contains(&**o));
+    let chosen: Vec<_> = scenarios::ALL.iter().filter(|scenario| wanted(scenario.name)).collect();
+    if chosen.is_empty() {
+        return Err(format!("no scenario is called {}: --list names them", arguments.only.join(" or ")));
+    }
+    let programs = match &arguments.programs {
+        Some(folder) => folder.clone(),
+        None => {
+            let here =
+                std::env::current_exe().map_err(|e| format!("cannot find this program's file: {e}"))?;
+            here.parent().map(PathBuf::from).unwrap_or_default()
+        }
+    };
+    let mut report = report::Report::default();
+    for scenario in chosen {
+        report.add(scenarios::run(scenario, &programs));
+    }
+    if let Some(file) = &arguments.json {
+        std::fs::write(file, report.json()).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    Ok(report.close())
+}

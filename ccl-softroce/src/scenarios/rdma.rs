@@ -1,0 +1,197 @@
+//! The library between hosts, over queue pairs.
+
+use super::programs::PROGRAMS;
+use super::{Scenario, Stage};
+use crate::faults::locked_memory;
+use crate::job::Job;
+use crate::process::wait_until;
+use std::time::Duration;
+
+/// Nothing but RDMA may carry a piece between hosts, and what carries it is said.
+const RDMA: [(&str, &str); 2] = [("RDMACCL_NET", "ib"), ("RDMACCL_DEBUG", "warn,net=info")];
+
+/// 4, 28, 196, … bytes: no power of two, so that nothing divides evenly.
+const ODD_SIZES: &str = "-b 4 -e 1M -f 7 -n 2 -w 1";
+
+pub(super) const TWO_HOSTS: Scenario = Scenario {
+    name: "rdma_two_hosts",
+    proves: "every perf program between two hosts of two rails: 0 wrong",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(180),
+    run: two_hosts,
+};
+
+fn two_hosts(stage: &mut Stage<'_>) -> Result<(), String> {
+    let before = packets(stage)?;
+    for program in PROGRAMS {
+        right(stage, program, ODD_SIZES, &[0, 1])?;
+    }
+    for (rail, (before, after)) in before.iter().zip(packets(stage)?).enumerate() {
+        let sent = after - before;
+        stage.measured(&format!("packets by rail {rail}"), sent as f64);
+    }
+    Ok(())
+}
+
+/// What all hosts have sent by each rail.
+fn packets(stage: &Stage<'_>) -> Result<Vec<u64>, String> {
+    let rails = 0..stage.network.hosts[0].rails.len();
+    let of = |rail: usize| stage.network.hosts.iter().map(|host| host.rails[rail].packets()).sum();
+    rails.map(of).collect()
+}
+
+pub(super) const SIZES: Scenario = Scenario {
+    name: "rdma_sizes",
+    proves: "nothing, single elements and 16 MiB with an odd count between two hosts of one rail: 0 wrong",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(120),
+    run: sizes,
+};
+
+fn sizes(stage: &mut Stage<'_>) -> Result<(), String> {
+    for program in ["all_reduce_perf", "all_gather_perf", "alltoall_perf", "sendrecv_perf"] {
+        right(stage, program, "-b 0 -e 16 -i 4 -n 2 -w 1", &[0, 1])?;
+        right(stage, program, "-b 16777204 -e 16777204 -n 1 -w 0", &[0, 1])?;
+    }
+    Ok(())
+}
+
+pub(super) const FOUR_HOSTS: Scenario = Scenario {
+    name: "rdma_four_hosts",
+    proves: "the same among four hosts, with one rank and with two on each, which shared memory joins",
+    hosts: 4,
+    rails: 2,
+    limit: Duration::from_secs(240),
+    run: four_hosts,
+};
+
+fn four_hosts(stage: &mut Stage<'_>) -> Result<(), String> {
+    for program in PROGRAMS {
+        right(stage, program, "-b 4 -e 256K -f 19 -n 1 -w 1", &[0, 1, 2, 3])?;
+    }
+    for program in ["all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "alltoall_perf"] {
+        right(stage, program, "-b 4 -e 64K -f 19 -n 1 -w 1", &[0, 0, 1, 1, 2, 2, 3, 3])?;
+    }
+    Ok(())
+}
+
+pub(super) const HYBRID: Scenario = Scenario {
+    name: "rdma_two_ranks_per_host",
+    proves: "two ranks on each of two hosts, beside each other and in turns: 0 wrong, and each peer's route is the right one",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(180),
+    run: hybrid,
+};
+
+fn hybrid(stage: &mut Stage<'_>) -> Result<(), String> {
+    for program in PROGRAMS {
+        right(stage, program, "-b 4 -e 256K -f 7 -n 1 -w 1", &[0, 0, 1, 1])?;
+    }
+    right(stage, "all_reduce_perf", ODD_SIZES, &[0, 1, 0, 1])
+}
+
+pub(super) const RESUMES: Scenario = Scenario {
+    name: "rdma_cable_out_and_in",
+    proves: "the only rail's cable is out for a second in the middle of all-reduces: they go on, 0 wrong",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(90),
+    run: resumes,
+};
+
+fn resumes(stage: &mut Stage<'_>) -> Result<(), String> {
+    let job = job("all_reduce_perf", "-b 64K -e 64K -n 1500 -w 5", &[0, 1]);
+    let running = job.start(&stage.network, stage.programs)?;
+    let rail = &stage.network.hosts[0].rails[0];
+    let before = rail.packets()?;
+    wait_until("traffic", stage.deadline, || Ok(rail.packets()? > before + 500))?;
+    rail.unplug()?;
+    std::thread::sleep(Duration::from_secs(1));
+    rail.plug()?;
+    running.right(stage.deadline).map(|_| ())
+}
+
+pub(super) const LOSSY: Scenario = Scenario {
+    name: "rdma_loss_and_delay",
+    proves: "a rail that loses and delays packets: 0 wrong",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(120),
+    run: lossy,
+};
+
+fn lossy(stage: &mut Stage<'_>) -> Result<(), String> {
+    for host in &stage.network.hosts {
+        host.rails[0].disturb("loss 0.5% delay 200us 100us")?;
+    }
+    right(stage, "all_reduce_perf", "-b 4 -e 64K -f 7 -n 3 -w 1", &[0, 1])
+}
+
+pub(super) const KILLED: Scenario = Scenario {
+    name: "rdma_killed_rank",
+    proves: "a rank that is killed in the middle of a call ends the others' calls with an error that names it",
+    hosts: 3,
+    rails: 1,
+    limit: Duration::from_secs(60),
+    run: killed,
+};
+
+fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
+    // The line of 8 bytes is printed when those of 1 MiB are under way, which take longer than there is time.
+    let job = job("all_reduce_perf", "-b 8 -e 1M -f 131072 -n 1000000 -w 0 -c 0", &[0, 1, 2]);
+    let mut running = job.start(&stage.network, stage.programs)?;
+    running.has_said(0, "\n           8 ", stage.deadline)?;
+    running.kill(1);
+    for (rank, said) in running.errors(stage.deadline)?.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        if !said.contains("rank 1 ") {
+            return Err(format!("rank {rank} does not name the one that was killed:\n{said}"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) const REFUSALS: Scenario = Scenario {
+    name: "rdma_refusals",
+    proves: "no such device, no GID that can be routed, too little lockable memory: errors that say what is wrong and the cure",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(90),
+    run: refusals,
+};
+
+fn refusals(stage: &mut Stage<'_>) -> Result<(), String> {
+    let nowhere = [RDMA[0], RDMA[1], ("RDMACCL_IB_HCA", "=nosuch0")];
+    refused(stage, &nowhere, "", &["RDMACCL_IB_HCA", "nosuch0"])?;
+    refused(stage, &RDMA, &locked_memory(64 << 10), &["memlock"])?;
+    for host in &stage.network.hosts {
+        host.rails[0].drop_addresses()?;
+    }
+    refused(stage, &RDMA, "", &["GID"])
+}
+
+/// The job fails on every rank, and rank 0's error has all these words.
+fn refused(
+    stage: &Stage<'_>,
+    variables: &[(&str, &str)],
+    before: &str,
+    words: &[&str],
+) -> Result<(), String> {
+    let job = Job { variables, before, ..job("all_reduce_perf", "-b 8 -e 8 -n 1 -w 0", &[0, 1]) };
+    let said = job.start(&stage.network, stage.programs)?.errors(stage.deadline)?;
+    match words.iter().find(|word| !said[0].contains(**word)) {
+        Some(word) => Err(format!("the error does not speak of {word}:\n{}", said[0])),
+        None => Ok(()),
+    }
+}
+
+fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
+    Job { program, arguments, placement, variables: &RDMA, before: "" }
+}
+
+fn right(stage: &Stage<'_>, program: &str, arguments: &str, placement: &[usize]) -> Result<(), String> {
+    let said = job(program, arguments, placement).run(&stage.network, stage.programs, stage.deadline);
+    said.map(|_| ()).map_err(|why| format!("{program} {arguments}: {why}"))
+}

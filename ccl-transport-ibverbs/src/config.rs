@@ -1,0 +1,53 @@
+//! What a user may choose.
+
+use ccl_core::config::{Config, Ib};
+use ccl_core::{Error, Result};
+
+/// Settings of the transport. Slots and credits must be the same on all ranks of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IbConfig {
+    /// Longest piece in bytes: a multiple of 4096, at most 64 MiB.
+    pub slot_bytes: usize,
+    /// Pieces on a link that may be published and not yet released: 1 … 1024.
+    pub credits: u32,
+    /// Library, devices, GIDs, packets and queue pairs, as far as the user has a word in it.
+    pub ib: Ib,
+    /// Which of its host's ranks this is, to begin with another rail than its neighbours.
+    pub local_rank: u32,
+}
+
+impl Default for IbConfig {
+    fn default() -> IbConfig {
+        let Config { slot_bytes, credits, ib, .. } = Config::default();
+        IbConfig { slot_bytes, credits, ib, local_rank: 0 }
+    }
+}
+
+impl IbConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: String, remedy: &str| Err(Error::invalid(what, remedy));
+        if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(4096) || self.slot_bytes > 64 << 20 {
+            return refuse(format!("slots of {} bytes", self.slot_bytes), "a multiple of 4096 up to 64 MiB");
+        }
+        if !(1..=1024).contains(&self.credits) {
+            return refuse(format!("{} credits per link", self.credits), "1 to 1024");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_work_request_cannot_say_is_refused() {
+        assert!(IbConfig::default().check().is_ok());
+        let of = |slot_bytes, credits| IbConfig { slot_bytes, credits, ..IbConfig::default() }.check();
+        assert!(of(4096, 1024).is_ok() && of(64 << 20, 1).is_ok());
+        for slot_bytes in [0, 4095, (64 << 20) + 4096] {
+            assert!(of(slot_bytes, 1).unwrap_err().to_string().contains("multiple of 4096"));
+        }
+        assert!(of(4096, 0).is_err() && of(4096, 1025).is_err());
+    }
+}

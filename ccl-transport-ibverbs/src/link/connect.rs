@@ -1,0 +1,351 @@
+//! Opening links: three words to each peer.
+
+use super::connection::Connection;
+use super::failure::of_peer;
+use super::incoming::Incoming;
+use super::lane::{self, Lane, Window};
+use super::outgoing::{Lines, Outgoing};
+use super::proposal::Proposal;
+use super::terms::{Newcomer, Place, Row, Terms, decode_ready, encode_ready};
+use super::transport::IbTransport;
+use super::wire::{FRONT, LINE, MOST_LINKS};
+use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
+use ccl_core::transport::{Exchange, LinkKey};
+use ccl_core::{Error, Rank, Result};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// The new links with one peer, by channel, as both sides list them.
+#[derive(Default)]
+struct Rows {
+    to: Vec<u16>,
+    from: Vec<u16>,
+}
+
+/// What was made for one peer, and what it was told of it.
+struct Prepared {
+    terms: Terms,
+    /// Slots of the links from the peer.
+    rings: Option<Memory>,
+    /// Keeps them registered: by pair of rails, where a link uses it.
+    regions: Vec<Region>,
+    /// Lines of the links to the peer, by adapter.
+    lines: BTreeMap<usize, Arc<Lines>>,
+}
+
+impl IbTransport {
+    pub(super) fn open_links(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
+        let rows = self.new_links(links)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        // Half-made connections are of no use.
+        self.connect_all(&rows, exchange).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn connect_all(&mut self, rows: &BTreeMap<Rank, Rows>, exchange: &mut dyn Exchange) -> Result<()> {
+        let peers: Vec<Rank> = rows.keys().copied().collect();
+        let strangers: Vec<Rank> =
+            peers.iter().copied().filter(|peer| !self.connections.contains_key(peer)).collect();
+        let mut outcome = self.meet(&strangers, exchange)?;
+        let prepared = match &outcome {
+            Ok(()) => self.prepare_all(rows),
+            Err(error) => Err(error.clone()),
+        };
+        let words = match &prepared {
+            Ok(prepared) => prepared.iter().map(|(peer, p)| (*peer, p.terms.encode())).collect(),
+            Err(error) => refusal(&peers, error),
+        };
+        // Whoever has failed goes on to speak, so that nobody waits for it in vain.
+        let answers = exchange.swap(&words)?;
+        let opened = prepared.and_then(|prepared| {
+            let theirs = self.read_terms(rows, &answers)?;
+            self.go_live(&prepared, &theirs)?;
+            Ok((prepared, theirs))
+        });
+        let words = match &opened {
+            Ok(_) => peers.iter().map(|peer| (*peer, encode_ready(Ok(())))).collect(),
+            Err(error) => refusal(&peers, error),
+        };
+        let answers = exchange.swap(&words)?;
+        let (prepared, theirs) = opened?;
+        for (&peer, answer) in peers.iter().zip(&answers) {
+            outcome = outcome.and_then(|()| ready(peer, answer));
+        }
+        outcome?;
+        for (peer, row) in rows {
+            self.add(*peer, row, &prepared[peer], &theirs[peer])?;
+        }
+        Ok(())
+    }
+
+    /// The links that are not open yet, by peer.
+    fn new_links(&self, links: &[LinkKey]) -> Result<BTreeMap<Rank, Rows>> {
+        let mut rows: BTreeMap<Rank, Rows> = BTreeMap::new();
+        for link in links {
+            let LinkKey { from, to, channel } = *link;
+            let peer = if from == self.rank { to } else { from };
+            if (from != self.rank && to != self.rank) || from == to || peer >= self.ranks {
+                return Err(Error::invalid(
+                    format!("a link from rank {from} to rank {to} at rank {} of {}", self.rank, self.ranks),
+                    "one end here and the other at a peer",
+                ));
+            }
+            if from == self.rank && !self.outgoing_at.contains_key(&(peer, channel)) {
+                rows.entry(peer).or_default().to.push(channel);
+            } else if to == self.rank && !self.incoming_at.contains_key(&(peer, channel)) {
+                rows.entry(peer).or_default().from.push(channel);
+            }
+        }
+        for row in rows.values_mut() {
+            for channels in [&mut row.to, &mut row.from] {
+                channels.sort_unstable();
+                channels.dedup();
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Tells new peers what we have, and agrees with each of them. The outer error is the exchange's.
+    fn meet(&mut self, strangers: &[Rank], exchange: &mut dyn Exchange) -> Result<Result<()>> {
+        if strangers.is_empty() {
+            return Ok(Ok(()));
+        }
+        let word = self.proposal.encode();
+        let words: Vec<_> = strangers.iter().map(|peer| (*peer, word.clone())).collect();
+        let answers = exchange.swap(&words)?;
+        let agree = |(&peer, answer): (&Rank, &Vec<u8>)| {
+            let theirs = Proposal::decode(answer).filter(|theirs| theirs.rank == peer);
+            let theirs = theirs.ok_or_else(|| of_peer(peer, "its version does not fit ours"))?;
+            Ok((peer, Connection::agree(&self.proposal, theirs)?))
+        };
+        let agreed: Result<Vec<_>> = strangers.iter().zip(&answers).map(agree).collect();
+        Ok(agreed.map(|agreed| self.connections.extend(agreed)))
+    }
+
+    fn prepare_all(&mut self, rows: &BTreeMap<Rank, Rows>) -> Result<BTreeMap<Rank, Prepared>> {
+        let (mut out, mut incoming) = (self.outgoing.len(), self.incoming.len());
+        let mut all = BTreeMap::new();
+        for (&peer, row) in rows {
+            all.insert(peer, self.prepare(peer, row, (out as u32, incoming as u32))?);
+            (out, incoming) = (out + row.to.len(), incoming + row.from.len());
+        }
+        if out.max(incoming) > MOST_LINKS as usize {
+            let remedy = format!("at most {MOST_LINKS} in each direction");
+            return Err(Error::invalid(format!("ib: {} links of one rank", out.max(incoming)), remedy));
+        }
+        Ok(all)
+    }
+
+    /// Makes queue pairs and memory for the new links with a peer.
+    fn prepare(&mut self, peer: Rank, row: &Rows, (first_out, first_in): (u32, u32)) -> Result<Prepared> {
+        let mut newcomers = Vec::new();
+        for &channel in row.to.iter().chain(&row.from) {
+            let place = self.connections[&peer].place(channel);
+            if !self.connections[&peer].lanes.contains_key(&place) {
+                newcomers.push(self.add_lane(peer, place)?);
+            }
+        }
+        let connection = &self.connections[&peer];
+        let rings = (!row.from.is_empty())
+            .then(|| Memory::allocate(row.from.len() * self.ring_bytes()))
+            .transpose()?;
+        let lines = (!row.to.is_empty())
+            .then(|| Memory::allocate(row.to.len() * self.window().slots as usize * LINE))
+            .transpose()?;
+        let mut remotes = vec![Remote::default(); connection.pairs.len()];
+        let (mut regions, mut by_adapter) = (Vec::new(), BTreeMap::new());
+        for (pair, remote) in remotes.iter_mut().enumerate() {
+            let uses =
+                |channels: &[u16]| channels.iter().any(|c| connection.pair_of(connection.place(*c)) == pair);
+            let at = self.ports[connection.rail(pair)].adapter;
+            if let Some(rings) = rings.as_ref().filter(|_| uses(&row.from)) {
+                let region = self.adapters[at].register_slots(rings)?;
+                *remote = region.remote(rings.slice_mut(0, rings.len()));
+                regions.push(region);
+            }
+            if let Some(memory) = lines.as_ref().filter(|_| uses(&row.to) && !by_adapter.contains_key(&at)) {
+                let region = self.adapters[at].register_sends(memory)?;
+                by_adapter.insert(at, Arc::new(Lines { memory: memory.clone(), region }));
+            }
+        }
+        let of_terms = newcomers.len() + remotes.len();
+        if of_terms > Terms::MOST {
+            let what = format!("ib: {of_terms} queue pairs and rails to rank {peer}");
+            return Err(Error::invalid(what, "set RDMACCL_IB_QPS_PER_CONNECTION lower"));
+        }
+        let terms = Terms {
+            rank: self.rank,
+            to_peer: Row::of(&row.to),
+            from_peer: Row::of(&row.from),
+            first_out,
+            first_in,
+            newcomers,
+            rings: remotes,
+        };
+        Ok(Prepared { terms, rings, regions, lines: by_adapter })
+    }
+
+    fn stride(&self) -> usize {
+        FRONT + self.slot_bytes
+    }
+
+    fn ring_bytes(&self) -> usize {
+        self.stride() * self.window().slots as usize
+    }
+
+    fn window(&self) -> Window {
+        Window::of(self.credits)
+    }
+
+    /// A queue pair that can take receives.
+    fn add_lane(&mut self, peer: Rank, place: Place) -> Result<Newcomer> {
+        let connection = &self.connections[&peer];
+        let port = &self.ports[connection.rail(connection.pair_of(place))];
+        let (at, number) = (port.adapter, port.rail.port);
+        let (channels, ends) = (connection.channels, connection.ends(&self.proposal, place));
+        let window = self.window();
+        let adapter = &mut self.adapters[at];
+        let caps = lane::caps(channels, window);
+        let queue = adapter.queue(2 * (caps.sends + caps.receives))?;
+        let setup =
+            QueuePairSetup { kind: QueuePairKind::Reliable, sends_to: &queue, receives_to: &queue, caps };
+        let pair = adapter.domain.queue_pair(&setup)?;
+        pair.init(number, self.settings.pkey_index, Access::REMOTE_WRITE)?;
+        let newcomer = Newcomer { place, number: pair.number(), first_packet: random() };
+        let id = self.lanes.len() as u32;
+        let mut lane = Lane::new(pair, id, peer, at, number, ends);
+        lane.fill(channels, window)?;
+        self.lanes.push(lane);
+        self.connections.get_mut(&peer).expect("met before").lanes.insert(place, id);
+        Ok(newcomer)
+    }
+
+    fn read_terms(&self, rows: &BTreeMap<Rank, Rows>, answers: &[Vec<u8>]) -> Result<BTreeMap<Rank, Terms>> {
+        let read = |((&peer, row), answer): ((&Rank, &Rows), &Vec<u8>)| {
+            let Some(theirs) = Terms::decode(answer) else {
+                return Err(ready(peer, answer)
+                    .err()
+                    .unwrap_or_else(|| of_peer(peer, "its version does not fit ours")));
+            };
+            self.check(peer, row, &theirs)?;
+            Ok((peer, theirs))
+        };
+        rows.iter().zip(answers).map(read).collect()
+    }
+
+    fn check(&self, peer: Rank, row: &Rows, theirs: &Terms) -> Result<()> {
+        if theirs.rank != peer {
+            return Err(of_peer(peer, format!("the word of rank {} came in its place", theirs.rank)));
+        }
+        if theirs.to_peer != Row::of(&row.from) || theirs.from_peer != Row::of(&row.to) {
+            let what = format!(
+                "it opens {} links to this rank and {} from it, this rank {} and {}; both must open the same",
+                theirs.to_peer.count,
+                theirs.from_peer.count,
+                row.from.len(),
+                row.to.len()
+            );
+            return Err(of_peer(peer, what));
+        }
+        let fits = |first: u32, count: u32| first.checked_add(count).is_some_and(|end| end <= MOST_LINKS);
+        if !fits(theirs.first_out, theirs.to_peer.count) || !fits(theirs.first_in, theirs.from_peer.count) {
+            return Err(of_peer(peer, "its links have impossible numbers"));
+        }
+        if theirs.rings.len() != self.connections[&peer].pairs.len() {
+            return Err(of_peer(peer, "it pairs the rails differently"));
+        }
+        Ok(())
+    }
+
+    /// Connects the new queue pairs.
+    fn go_live(&mut self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
+        for (&peer, Prepared { terms, .. }) in prepared {
+            for ours in &terms.newcomers {
+                let mut newcomers = theirs[&peer].newcomers.iter();
+                let there = newcomers.find(|there| there.place == ours.place);
+                let there = there
+                    .ok_or_else(|| of_peer(peer, "it spreads the links over queue pairs differently"))?;
+                let lane = self.connections[&peer].lanes[&ours.place];
+                let way = self.way_to(peer, ours.place, there.number, there.first_packet);
+                let manner = self.manner_to(peer, ours.first_packet);
+                let lane = &mut self.lanes[lane as usize];
+                lane.pair.ready_to_receive(&way)?;
+                lane.pair.ready_to_send(&manner)?;
+                lane.live = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the new links with a peer.
+    fn add(&mut self, peer: Rank, row: &Rows, prepared: &Prepared, theirs: &Terms) -> Result<()> {
+        let connection = &self.connections[&peer];
+        let (stride, ring_bytes, window) = (self.stride(), self.ring_bytes(), self.window());
+        let slots = window.slots as usize;
+        for (i, &channel) in row.to.iter().enumerate() {
+            let place = connection.place(channel);
+            let pair = connection.pair_of(place);
+            let lines = &prepared.lines[&self.ports[connection.rail(pair)].adapter];
+            let ring = theirs.rings[pair].at((i * ring_bytes) as u64);
+            let their = theirs.first_in + i as u32;
+            let key = LinkKey { from: self.rank, to: peer, channel };
+            self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
+            self.outgoing.push(Outgoing::new(
+                key,
+                connection.lanes[&place],
+                (ring, stride as u64, their),
+                (Arc::clone(lines), i * slots),
+                window.slots,
+            ));
+        }
+        for (i, &channel) in row.from.iter().enumerate() {
+            let rings = prepared.rings.as_ref().expect("made for these links");
+            let key = LinkKey { from: peer, to: self.rank, channel };
+            let lane = connection.lanes[&connection.place(channel)];
+            let their = theirs.first_out + i as u32;
+            self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
+            self.incoming.push(Incoming::new(
+                key,
+                lane,
+                their,
+                (rings.clone(), i * ring_bytes, stride),
+                window,
+            ));
+        }
+        for channel in row.to.iter().chain(&row.from) {
+            let at = (peer, *channel);
+            if let (Some(&out), Some(&back)) = (self.outgoing_at.get(&at), self.incoming_at.get(&at)) {
+                self.outgoing[out as usize].back = Some(back);
+                self.incoming[back as usize].back = Some(out);
+            }
+        }
+        self.regions.extend(prepared.regions.iter().cloned());
+        self.link_bytes += (row.to.len() * slots * LINE + row.from.len() * ring_bytes) as u64;
+        if row.to.is_empty() { Ok(()) } else { self.pool.ensure(&self.adapters) }
+    }
+}
+
+/// What is said instead of a word by a rank that has failed.
+fn refusal(peers: &[Rank], error: &Error) -> Vec<(Rank, Vec<u8>)> {
+    let word = encode_ready(Err(&error.to_string()));
+    peers.iter().map(|peer| (*peer, word.clone())).collect()
+}
+
+/// What the word of a peer that should be ready means.
+fn ready(peer: Rank, word: &[u8]) -> Result<()> {
+    match decode_ready(word) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(why)) => Err(of_peer(peer, format!("it could not connect: {why}"))),
+        None => Err(of_peer(peer, "its version does not fit ours")),
+    }
+}
+
+/// Where packet numbers begin: those of an earlier connection that still travel fit no new one.
+fn random() -> u32 {
+    RandomState::new().hash_one(0) as u32 & 0xff_ffff
+}

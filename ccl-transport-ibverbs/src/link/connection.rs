@@ -1,0 +1,186 @@
+//! What two ranks have agreed on: pairs of rails, packet sizes, queue pairs.
+
+use super::failure;
+use super::proposal::Proposal;
+use super::terms::Place;
+use super::transport::IbTransport;
+use crate::choice::pairing::{Pair, Side, pair};
+use crate::choice::patience::{self, Patience};
+use crate::choice::survey::Layer;
+use crate::choice::table::{Way, Ways};
+use crate::choice::{Choice, mtu, paths, quality};
+use crate::verbs::{Gid, Mtu, Path, ReadyToReceive, ReadyToSend};
+use ccl_core::{Rank, Result};
+use std::collections::BTreeMap;
+
+/// A receiver that is not ready is a fault of ours; the wait before the one retry that hardware makes does not matter.
+const NOT_READY_TIMER: u8 = 12;
+
+/// What two ranks have agreed on. Both come to the same from the two proposals.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    theirs: Proposal,
+    is_low: bool,
+    pub(crate) pairs: Vec<Pair>,
+    mtus: Vec<Choice<u16>>,
+    /// Queue pairs of each pair of rails.
+    queue_pairs: u32,
+    /// Channels of each queue pair.
+    pub(crate) channels: u32,
+    /// The lanes that are there.
+    pub(crate) lanes: BTreeMap<Place, u32>,
+}
+
+impl Connection {
+    pub(crate) fn agree(ours: &Proposal, theirs: Proposal) -> Result<Connection> {
+        let peer = theirs.rank;
+        if (theirs.slot_bytes, theirs.credits) != (ours.slot_bytes, ours.credits) {
+            let what = format!(
+                "it uses {} credits and slots of {} bytes, this rank {} and {}; settings must agree",
+                theirs.credits, theirs.slot_bytes, ours.credits, ours.slot_bytes
+            );
+            return Err(failure::of_peer(peer, what));
+        }
+        let is_low = ours.rank < peer;
+        let (low, high) = if is_low { (&ours.offer, &theirs.offer) } else { (&theirs.offer, &ours.offer) };
+        let pairs = pair(low, high)?;
+        let wanted = [ours.mtu, theirs.mtu].into_iter().filter(|mtu| *mtu > 0).min();
+        let mtu = |pair: &Pair| {
+            mtu::choose(&low.side(pair.low.0, pair.low.1), &high.side(pair.high.0, pair.high.1), wanted)
+        };
+        let mtus = pairs.iter().map(mtu).collect::<Result<_>>()?;
+        Ok(Connection {
+            is_low,
+            pairs,
+            mtus,
+            queue_pairs: ours.queue_pairs.max(theirs.queue_pairs),
+            channels: ours.channels.min(theirs.channels),
+            lanes: BTreeMap::new(),
+            theirs,
+        })
+    }
+
+    fn ways(&self) -> u32 {
+        self.pairs.len() as u32 * self.queue_pairs
+    }
+
+    /// The queue pair of a channel: channels go round all ways, and to another queue pair when one has its number.
+    pub(crate) fn place(&self, channel: u16) -> Place {
+        let (channel, ways) = (u32::from(channel), self.ways());
+        Place { way: (channel % ways) as u16, turn: (channel / ways / self.channels) as u16 }
+    }
+
+    /// The pair of rails of a way.
+    pub(crate) fn pair_of(&self, place: Place) -> usize {
+        usize::from(place.way) % self.pairs.len()
+    }
+
+    /// The rail here of a pair.
+    pub(crate) fn rail(&self, pair: usize) -> usize {
+        self.pairs[pair].end(self.is_low).0
+    }
+
+    fn sides<'a>(&'a self, ours: &'a Proposal, pair: usize) -> (Side<'a>, Side<'a>) {
+        let ((here, gid), (there, their_gid)) =
+            (self.pairs[pair].end(self.is_low), self.pairs[pair].end(!self.is_low));
+        (ours.offer.side(here, gid), self.theirs.offer.side(there, their_gid))
+    }
+
+    /// Both ends in words.
+    pub(crate) fn ends(&self, ours: &Proposal, place: Place) -> String {
+        let (here, there) = self.sides(ours, self.pair_of(place));
+        format!(
+            "connection from {here} (GID {}) to {there} (GID {}) of rank {}",
+            here.gid().ip(),
+            there.gid().ip(),
+            self.theirs.rank
+        )
+    }
+}
+
+impl IbTransport {
+    /// How a queue pair becomes ready to receive.
+    pub(super) fn way_to(&self, peer: Rank, place: Place, number: u32, first_packet: u32) -> ReadyToReceive {
+        let connection = &self.connections[&peer];
+        let pair = connection.pair_of(place);
+        let (here, there) = connection.sides(&self.proposal, pair);
+        let rail = &self.ports[connection.rail(pair)].rail;
+        let gid = Gid(there.gid().address.octets());
+        let index = here.gid().index as u8;
+        let same_subnet = gid.subnet_prefix() == Gid(here.gid().address.octets()).subnet_prefix();
+        let path = match here.rail().layer {
+            Layer::InfiniBand if same_subnet => Path::to_lid(rail.port, there.rail().lid),
+            Layer::InfiniBand => Path { lid: there.rail().lid, ..Path::to_gid(rail.port, index, gid) },
+            Layer::Ethernet => Path::to_gid(rail.port, index, gid),
+        };
+        // Queue pairs of one pair of rails differ in their way; other turns take the same ways again.
+        let labels = paths::flow_labels(seed(&here, &there), connection.ways());
+        let path = Path {
+            flow_label: if path.gid.is_some() { labels[usize::from(place.way)] } else { 0 },
+            traffic_class: quality::traffic_class(rail, &self.settings).value,
+            service_level: quality::service_level(&self.settings).value,
+            ..path
+        };
+        let mtu = Mtu::of_bytes(connection.mtus[pair].value.into()).unwrap_or(Mtu::M256);
+        ReadyToReceive {
+            path,
+            mtu,
+            peer: number,
+            first_packet,
+            reads_answered: 1,
+            not_ready_timer: NOT_READY_TIMER,
+        }
+    }
+
+    fn patience(&self, peer: Rank) -> Choice<Patience> {
+        let software = self.ports.iter().any(|port| port.rail.software);
+        patience::choose(self.connections[&peer].pairs.len(), software, &self.settings)
+    }
+
+    /// How it becomes ready to send.
+    pub(super) fn manner_to(&self, peer: Rank, first_packet: u32) -> ReadyToSend {
+        let patience = self.patience(peer).value;
+        ReadyToSend {
+            timeout: patience.timeout,
+            retries: patience.retry_count,
+            not_ready_retries: patience.rnr_retry,
+            first_packet,
+            reads_started: 1,
+        }
+    }
+
+    /// What was chosen for a peer.
+    pub(super) fn ways_to(&self, peer: Rank) -> Ways {
+        let connection = &self.connections[&peer];
+        let way = |pair: usize| {
+            let (here, there) = connection.sides(&self.proposal, pair);
+            Way {
+                here: (here.rail().name.clone(), here.gid().ip()),
+                there: (there.rail().name.clone(), there.gid().ip()),
+                mtu: connection.mtus[pair].clone(),
+                why: connection.pairs[pair].why.clone(),
+            }
+        };
+        let rail = &self.ports[connection.rail(0)].rail;
+        let own = paths::queue_pairs(rail, &self.settings);
+        let queue_pairs = match own.value == connection.queue_pairs {
+            true => own,
+            false => Choice::new(connection.queue_pairs, "the peer wants so many"),
+        };
+        Ways {
+            host: connection.theirs.offer.host.clone(),
+            ways: (0..connection.pairs.len()).map(way).collect(),
+            queue_pairs,
+            gid_why: rail.gid_why.clone(),
+            traffic_class: quality::traffic_class(rail, &self.settings),
+            service_level: quality::service_level(&self.settings),
+            patience: self.patience(peer),
+        }
+    }
+}
+
+/// Differs between connections, so that their packets take other ways.
+fn seed(here: &Side<'_>, there: &Side<'_>) -> u64 {
+    let fold = |gid: u128| (gid as u64 ^ (gid >> 64) as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    fold(here.gid().address.into()) ^ fold(there.gid().address.into()).rotate_left(17)
+}

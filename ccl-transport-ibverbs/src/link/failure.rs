@@ -1,0 +1,71 @@
+//! Errors of links: who is at both ends, what the device said, and what to look at.
+
+use super::adapter::Adapter;
+use super::lane::Lane;
+use super::outgoing::Corrupt;
+use crate::verbs::{Completion, Status};
+use ccl_core::error::ErrorKind;
+use ccl_core::transport::LinkKey;
+use ccl_core::{Error, Rank};
+
+/// How the transport is called.
+pub(crate) const NAME: &str = "ib";
+
+/// An error that concerns a peer.
+#[cold]
+pub(crate) fn of_peer(peer: Rank, what: impl Into<String>) -> Error {
+    ErrorKind::Transport { transport: NAME, peer: Some(peer), what: what.into(), source: None }.into()
+}
+
+/// A work request that failed.
+#[cold]
+pub(crate) fn of_completion(lane: &Lane, adapter: &Adapter, completion: &Completion) -> Error {
+    let status = completion.status();
+    let port = match adapter.context.port(lane.port) {
+        Ok(port) => format!("the port here is {} (physically {})", port.state, port.physical_state),
+        Err(error) => format!("the port here cannot be asked: {error}"),
+    };
+    // A queue pair that the device moved to error by itself flushes without another word.
+    let cause = match status {
+        Status::Flushed => "the device gave the connection up; see its events in the log (RDMACCL_DEBUG=net)",
+        status => status.cause(),
+    };
+    of_peer(lane.peer, format!("{}: {completion}: {cause}; {port}", lane.ends))
+}
+
+/// Bytes that no correct peer sends.
+#[cold]
+pub(crate) fn corrupt(lane: &Lane, Corrupt(what): Corrupt) -> Error {
+    of_peer(lane.peer, format!("{}: the peer breaks the protocol: {what}", lane.ends))
+}
+
+#[cold]
+pub(crate) fn no_such_end(id: u32) -> Error {
+    Error::invalid(format!("link end {id}"), "an id that `sender` or `receiver` gave")
+}
+
+#[cold]
+pub(crate) fn not_held(call: &str) -> Error {
+    Error::invalid(format!("{call} with nothing to {call}"), "reserve before publish, peek before release")
+}
+
+#[cold]
+pub(crate) fn reserved_twice(peer: Rank) -> Error {
+    Error::invalid(
+        format!("two reservations on one link to rank {peer}"),
+        "publish through the one sending end before reserving through the other",
+    )
+}
+
+#[cold]
+pub(crate) fn too_long(len: usize, slot_bytes: usize) -> Error {
+    Error::invalid(format!("a piece of {len} bytes"), format!("at most {slot_bytes} bytes, the slots' size"))
+}
+
+#[cold]
+pub(crate) fn not_open(link: LinkKey) -> Error {
+    Error::invalid(
+        format!("no open link from rank {} to rank {} on channel {}", link.from, link.to, link.channel),
+        "connect it first",
+    )
+}

@@ -1,0 +1,37 @@
+//! Links over queue pairs.
+//!
+//! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs. Links are spread
+//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order. One
+//! completion queue per device serves all of them, and whoever polls it moves everybody's links.
+//!
+//! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
+//! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
+//! that owes half of its credits, or whose sender has none left, sends a message for them. So an exchange or a ring needs
+//! no message besides the plan's.
+//!
+//! Connecting ([`connect`]) takes three words to each peer: what I have ([`proposal`]), my queue pairs and rings
+//! ([`terms`]), ready. Every number that comes from a peer is checked before it is used.
+
+mod adapter;
+mod brief;
+mod bytes;
+mod connect;
+mod connection;
+mod fabric;
+mod failure;
+mod incoming;
+mod lane;
+mod outgoing;
+mod park;
+mod pool;
+mod progress;
+mod proposal;
+mod survey;
+#[allow(unsafe_code)]
+mod sys;
+mod terms;
+mod transport;
+mod wire;
+
+pub use lane::Work;
+pub use transport::IbTransport;

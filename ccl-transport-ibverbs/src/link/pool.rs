@@ -1,0 +1,127 @@
+//! Where pieces wait to be sent: slots that all links of a rank share, registered with every device.
+
+use super::adapter::Adapter;
+use crate::verbs::{Memory, Region, Sge};
+use ccl_core::Result;
+use ccl_core::simd::PieceMut;
+
+/// Bytes that are allocated at a time, unless a slot is larger.
+const CHUNK: usize = 1 << 20;
+
+/// The slots. Those that came back last are given out first, as they are still in the cache.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    slot_bytes: usize,
+    per_chunk: usize,
+    chunks: Vec<Chunk>,
+    free: Vec<u32>,
+    /// How many links still need each slot.
+    users: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    memory: Memory,
+    /// By adapter.
+    regions: Vec<Region>,
+}
+
+impl Pool {
+    pub(crate) fn new(slot_bytes: usize) -> Pool {
+        let per_chunk = (CHUNK / slot_bytes).max(1);
+        Pool { slot_bytes, per_chunk, chunks: Vec::new(), free: Vec::new(), users: Vec::new() }
+    }
+
+    /// Makes sure that at least one slot is free.
+    #[inline]
+    pub(crate) fn ensure(&mut self, adapters: &[Adapter]) -> Result<()> {
+        if self.free.is_empty() { self.grow(adapters) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn grow(&mut self, adapters: &[Adapter]) -> Result<()> {
+        let memory = Memory::allocate(self.per_chunk * self.slot_bytes)?;
+        let regions =
+            adapters.iter().map(|adapter| adapter.register_sends(&memory)).collect::<Result<_>>()?;
+        let first = self.users.len() as u32;
+        self.chunks.push(Chunk { memory, regions });
+        self.users.resize(self.users.len() + self.per_chunk, 0);
+        self.free.extend((first..self.users.len() as u32).rev());
+        Ok(())
+    }
+
+    /// A free slot, which one link needs. `ensure` has been called.
+    #[inline]
+    pub(crate) fn take(&mut self) -> u32 {
+        let slot = self.free.pop().expect("one is free, as `ensure` was called");
+        self.users[slot as usize] = 1;
+        slot
+    }
+
+    /// So many links need the slot.
+    #[inline]
+    pub(crate) fn share(&mut self, slot: u32, links: u32) {
+        self.users[slot as usize] = links;
+    }
+
+    /// One link does not need it any more.
+    #[inline]
+    pub(crate) fn put(&mut self, slot: u32) {
+        let users = &mut self.users[slot as usize];
+        *users -= 1;
+        if *users == 0 {
+            self.free.push(slot);
+        }
+    }
+
+    /// The first bytes of a slot.
+    #[inline]
+    pub(crate) fn piece(&self, slot: u32, len: usize) -> PieceMut {
+        let (chunk, offset) = self.place(slot);
+        self.chunks[chunk].memory.slice_mut(offset, len)
+    }
+
+    /// The same for a device.
+    #[inline]
+    pub(crate) fn sge(&self, slot: u32, len: usize, adapter: usize) -> Sge {
+        let (chunk, offset) = self.place(slot);
+        let chunk = &self.chunks[chunk];
+        chunk.regions[adapter].sge(chunk.memory.slice(offset, len))
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.memory.len() as u64).sum()
+    }
+
+    fn place(&self, slot: u32) -> (usize, usize) {
+        let slot = slot as usize;
+        (slot / self.per_chunk, slot % self.per_chunk * self.slot_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_slot_that_came_back_is_the_next() {
+        let mut pool = Pool::new(8192);
+        let take = |pool: &mut Pool| {
+            pool.ensure(&[]).unwrap();
+            pool.take()
+        };
+        let (a, b) = (take(&mut pool), take(&mut pool));
+        pool.share(a, 2);
+        pool.put(b);
+        pool.put(a);
+        assert_eq!(take(&mut pool), b, "one link still needs the other");
+        pool.put(a);
+        assert_eq!(take(&mut pool), a);
+        let all: std::collections::HashSet<_> = (0..300).map(|_| take(&mut pool)).collect();
+        assert_eq!(all.len(), 300);
+        assert_eq!(pool.bytes(), 3 << 20);
+        let (x, y) = (pool.piece(127, 8192), pool.piece(128, 1));
+        assert_ne!(x.as_mut_ptr(), y.as_mut_ptr());
+    }
+}

@@ -1,0 +1,168 @@
+//! The second word between two ranks: queue pairs, and where pieces go.
+
+use super::bytes::{Reader, Writer};
+use crate::verbs::Remote;
+use ccl_core::Rank;
+
+/// Says that the bytes are ours, and in which version.
+const MAGIC: u64 = 0x6962_7465_726d_0001;
+
+/// The links that one connect opens in one direction between two ranks, numbered one after the other by channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) count: u32,
+    /// Hash of the channels, to notice ranks that open different links.
+    hash: u64,
+}
+
+impl Row {
+    pub(crate) fn of(channels: &[u16]) -> Row {
+        let mix = |h: u64, c: &u16| (h ^ u64::from(*c)).wrapping_mul(0x100_0000_01b3);
+        Row { count: channels.len() as u32, hash: channels.iter().fold(0xcbf2_9ce4_8422_2325, mix) }
+    }
+}
+
+/// Which queue pair of a connection: its way, and how many before it on that way are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) way: u16,
+    pub(crate) turn: u16,
+}
+
+/// A new queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newcomer {
+    pub(crate) place: Place,
+    /// Its number.
+    pub(crate) number: u32,
+    /// The number of its first packet.
+    pub(crate) first_packet: u32,
+}
+
+/// One rank's word to one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) rank: Rank,
+    pub(crate) to_peer: Row,
+    pub(crate) from_peer: Row,
+    /// The rank's number of the first link to the peer.
+    pub(crate) first_out: u32,
+    /// Its number of the first link from the peer.
+    pub(crate) first_in: u32,
+    pub(crate) newcomers: Vec<Newcomer>,
+    /// Where the slots of the links from the peer begin, for each pair of rails; all links have room in each.
+    pub(crate) rings: Vec<Remote>,
+}
+
+impl Terms {
+    /// Queue pairs and pairs of rails that a word of 4096 bytes has room for.
+    pub(crate) const MOST: usize = 250;
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(MAGIC);
+        out.u32(self.rank);
+        for row in [self.to_peer, self.from_peer] {
+            out.u32(row.count);
+            out.u64(row.hash);
+        }
+        out.u32(self.first_out);
+        out.u32(self.first_in);
+        out.u16(self.newcomers.len() as u16);
+        for Newcomer { place, number, first_packet } in &self.newcomers {
+            out.u16(place.way);
+            out.u16(place.turn);
+            out.u32(*number);
+            out.u32(*first_packet);
+        }
+        out.u16(self.rings.len() as u16);
+        for ring in &self.rings {
+            out.u64(ring.address);
+            out.u32(ring.key);
+        }
+        out.0
+    }
+
+    /// `None`: not a word of this version.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Terms> {
+        let mut bytes = Reader(bytes);
+        (bytes.u64()? == MAGIC).then_some(())?;
+        let rank = bytes.u32()?;
+        let mut row = || Some(Row { count: bytes.u32()?, hash: bytes.u64()? });
+        let (to_peer, from_peer) = (row()?, row()?);
+        let (first_out, first_in) = (bytes.u32()?, bytes.u32()?);
+        let newcomer = |bytes: &mut Reader<'_>| {
+            let place = Place { way: bytes.u16()?, turn: bytes.u16()? };
+            let number = bytes.u32().filter(|number| *number < 1 << 24)?;
+            Some(Newcomer { place, number, first_packet: bytes.u32()? & 0xff_ffff })
+        };
+        let newcomers = (0..bytes.u16()?).map(|_| newcomer(&mut bytes)).collect::<Option<_>>()?;
+        let ring = |bytes: &mut Reader<'_>| Some(Remote { address: bytes.u64()?, key: bytes.u32()? });
+        let rings = (0..bytes.u16()?).map(|_| ring(&mut bytes)).collect::<Option<_>>()?;
+        bytes.end(Terms { rank, to_peer, from_peer, first_out, first_in, newcomers, rings })
+    }
+}
+
+/// The third word: ready, or what went wrong, so that the other end can say so too.
+pub(crate) fn encode_ready(outcome: Result<(), &str>) -> Vec<u8> {
+    match outcome {
+        Ok(()) => vec![1],
+        Err(why) => {
+            let mut out = Writer(vec![0]);
+            let plain: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            out.text(&plain, 255);
+            out.0
+        }
+    }
+}
+
+/// What the peer's third word says; `None`: it is none of this version.
+pub(crate) fn decode_ready(bytes: &[u8]) -> Option<Result<(), String>> {
+    let mut bytes = Reader(bytes);
+    match bytes.u8()? {
+        1 => bytes.end(Ok(())),
+        0 => {
+            let why = bytes.text()?;
+            bytes.end(Err(why))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_survives_the_way_and_nothing_else_passes() {
+        let newcomer = |n: u16| Newcomer {
+            place: Place { way: n, turn: n + 1 },
+            number: 0xff_ff00 + u32::from(n),
+            first_packet: 0x1234,
+        };
+        let terms = Terms {
+            rank: 2,
+            to_peer: Row::of(&[0, 3]),
+            from_peer: Row::of(&[]),
+            first_out: 7,
+            first_in: 9,
+            newcomers: (0..Terms::MOST as u16 / 2).map(newcomer).collect(),
+            rings: vec![Remote { address: u64::MAX, key: 5 }; Terms::MOST / 2],
+        };
+        let bytes = terms.encode();
+        assert!(bytes.len() <= 4096, "{}", bytes.len());
+        assert_eq!(Terms::decode(&bytes), Some(terms));
+        assert!((0..bytes.len()).all(|n| Terms::decode(&bytes[..n]).is_none()));
+        assert_eq!(Terms::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_ne!(Row::of(&[0, 1]), Row::of(&[1, 0]));
+    }
+
+    #[test]
+    fn a_failure_travels_as_text() {
+        assert_eq!(decode_ready(&encode_ready(Ok(()))), Some(Ok(())));
+        let told =
+            decode_ready(&encode_ready(Err(&format!("no\n{}", "x".repeat(400))))).unwrap().unwrap_err();
+        assert!(told.starts_with("no x") && told.len() <= 255);
+        assert_eq!([decode_ready(&[]), decode_ready(&[2]), decode_ready(&[1, 0])], [None, None, None]);
+    }
+}

@@ -1,0 +1,289 @@
+//! The set-up: one object per rank and communicator.
+
+use super::adapter::{Adapter, Port};
+use super::brief::Brief;
+use super::connection::Connection;
+use super::fabric::Sender;
+use super::incoming::Incoming;
+use super::lane::{self, Lane, Window, Work};
+use super::outgoing::Outgoing;
+use super::pool::Pool;
+use super::proposal::{MOST_RAILS, Proposal};
+use super::wire::INLINE_BYTES;
+use super::{failure, survey};
+use crate::choice::pairing::Offer;
+use crate::choice::{nearness, paths, rails, window};
+use crate::config::IbConfig;
+use crate::verbs::{Completion, Context, Region, library};
+use ccl_core::config::Ib;
+use ccl_core::transport::{
+    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+};
+use ccl_core::{Error, Rank, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Completions that are taken at a time.
+const POLLED: usize = 32;
+
+/// The ends of one rank's links over queue pairs.
+#[derive(Debug)]
+pub struct IbTransport {
+    pub(super) rank: Rank,
+    pub(super) ranks: u32,
+    pub(super) slot_bytes: usize,
+    pub(super) credits: u32,
+    pub(super) settings: Ib,
+    brief: Brief,
+    /// What every peer is told first.
+    pub(super) proposal: Proposal,
+    pub(super) ports: Vec<Port>,
+    pub(super) connections: BTreeMap<Rank, Connection>,
+    /// Before the adapters, since devices must let go of memory and queues first.
+    pub(super) lanes: Vec<Lane>,
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) incoming: Vec<Incoming>,
+    pub(super) outgoing_at: HashMap<(Rank, u16), u32>,
+    pub(super) incoming_at: HashMap<(Rank, u16), u32>,
+    pub(super) senders: Vec<Sender>,
+    sender_at: HashMap<(Vec<Rank>, u16), SenderId>,
+    pub(super) pool: Pool,
+    /// Keeps the receivers' rings registered.
+    pub(super) regions: Vec<Region>,
+    /// Bytes of lines and rings.
+    pub(super) link_bytes: u64,
+    pub(super) adapters: Vec<Adapter>,
+    /// Whether credits wait for room in a queue.
+    pub(super) owing: bool,
+    /// Why connecting failed once.
+    pub(super) failed: Option<Error>,
+    /// Whether a call has failed, so that nobody waits for what was sent.
+    pub(super) abandoned: bool,
+    /// Completions and events of devices so far, and how many of them the last sleep knew.
+    pub(super) events: u64,
+    pub(super) told: u64,
+    pub(super) completions: Box<[Completion]>,
+    pub(super) work: Work,
+}
+
+impl IbTransport {
+    /// The transport of `rank` in a communicator of `ranks`: finds the devices and chooses the rails. An error says why
+    /// this machine cannot use RDMA.
+    pub fn new(rank: Rank, ranks: u32, config: &IbConfig) -> Result<IbTransport> {
+        if rank >= ranks {
+            return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are 0 to n-1"));
+        }
+        config.check()?;
+        let contexts = open(config.ib.library.as_deref())?;
+        let survey = survey::take(&contexts)?;
+        let chosen = rails::choose(&survey, &config.ib)?;
+        tracing::debug!(target: "net", host = survey.host, rails = %listed(&chosen.value), why = chosen.why, "rails");
+        let mut rails = chosen.value;
+        rails.truncate(MOST_RAILS);
+        let first = nearness::first(&rails, survey::numa_here(), config.local_rank);
+        let queue_pairs = rails.iter().map(|rail| paths::queue_pairs(rail, &config.ib).value).max();
+        let relaxed = paths::relaxed_ordering(&config.ib).value;
+        let brief = Brief::of(&survey.host, &rails);
+        let offer = Offer::of(&survey.host, &rails, first.value);
+        let (adapters, ports) = adapt(&contexts, rails, relaxed)?;
+        let channels = channels(&adapters, config.credits)?;
+        let transport = IbTransport {
+            rank,
+            ranks,
+            slot_bytes: config.slot_bytes,
+            credits: config.credits,
+            settings: config.ib.clone(),
+            brief,
+            proposal: Proposal {
+                rank,
+                slot_bytes: config.slot_bytes as u32,
+                credits: config.credits,
+                queue_pairs: queue_pairs.unwrap_or(1),
+                channels,
+                mtu: config.ib.mtu.unwrap_or(0),
+                offer,
+            },
+            ports,
+            connections: BTreeMap::new(),
+            lanes: Vec::new(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            outgoing_at: HashMap::new(),
+            incoming_at: HashMap::new(),
+            senders: Vec::new(),
+            sender_at: HashMap::new(),
+            pool: Pool::new(config.slot_bytes),
+            regions: Vec::new(),
+            link_bytes: 0,
+            adapters,
+            owing: false,
+            failed: None,
+            abandoned: false,
+            events: 0,
+            told: 0,
+            completions: vec![Completion::default(); POLLED].into(),
+            work: Work::default(),
+        };
+        transport.warn_of_small_windows();
+        Ok(transport)
+    }
+
+    /// What the devices were given to do so far, on all links together.
+    pub fn work(&self) -> Work {
+        let mut work = self.work;
+        self.lanes.iter().for_each(|lane| work.add(lane.work));
+        work
+    }
+
+    fn warn_of_small_windows(&self) {
+        for Port { rail, .. } in &self.ports {
+            let wanted = window::slots(rail.gbps, window::DELAY_NS, self.slot_bytes, u32::MAX);
+            if wanted.value > self.credits {
+                let told = window::slots(rail.gbps, window::DELAY_NS, self.slot_bytes, self.credits).why;
+                tracing::warn!(target: "net", %rail, window = told, "a link cannot keep this port busy");
+            }
+        }
+    }
+}
+
+/// Opens all devices that can be opened.
+fn open(named: Option<&str>) -> Result<Vec<Context>> {
+    let mut refused = None;
+    let mut contexts = Vec::new();
+    for device in library(named)?.devices()? {
+        match device.open() {
+            Ok(context) => contexts.push(context),
+            Err(error) => {
+                tracing::debug!(target: "net", device = device.name(), %error, "a device cannot be opened");
+                refused.get_or_insert(error);
+            }
+        }
+    }
+    match refused {
+        Some(error) if contexts.is_empty() => Err(error),
+        _ => Ok(contexts),
+    }
+}
+
+/// The devices of the rails, each once.
+fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result<(Vec<Adapter>, Vec<Port>)> {
+    let mut adapters: Vec<Adapter> = Vec::new();
+    let mut ports = Vec::new();
+    for rail in rails {
+        let known = adapters.iter().position(|adapter| adapter.context.name() == rail.device);
+        let adapter = match known {
+            Some(adapter) => adapter,
+            None => {
+                let context = contexts.iter().find(|context| context.name() == rail.device);
+                let context = context.expect("rails are chosen among the open devices");
+                adapters.push(Adapter::new(context.clone(), relaxed)?);
+                adapters.len() - 1
+            }
+        };
+        ports.push(Port { rail, adapter });
+    }
+    Ok((adapters, ports))
+}
+
+/// Channels that a queue pair of any of the devices can carry.
+fn channels(adapters: &[Adapter], credits: u32) -> Result<u32> {
+    let fewest = adapters.iter().map(|adapter| adapter.context.limits().work_requests).min().unwrap_or(0);
+    match lane::channels(fewest, Window::of(credits)) {
+        0 => Err(Error::unsupported(
+            format!("ib: {credits} credits per link where a queue holds {fewest} work requests"),
+            "set fewer credits (RDMACCL_CREDITS)",
+        )),
+        channels => Ok(channels),
+    }
+}
+
+fn listed(rails: &[rails::Rail]) -> String {
+    let rail = |rail: &rails::Rail| format!("{rail} with {} ({})", rail.gids[0], rail.gid_why);
+    rails.iter().map(rail).collect::<Vec<_>>().join(", ")
+}
+
+impl Transport for IbTransport {
+    fn name(&self) -> &'static str {
+        failure::NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            slot_bytes: self.slot_bytes,
+            credits: self.credits,
+            slots: self.credits,
+            inline_bytes: INLINE_BYTES,
+            shared_slots: true,
+            threads: true,
+            one_host: false,
+        }
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.brief.encode()
+    }
+
+    fn probe(&self, peer: Rank, address: &[u8]) -> Result<Reach, String> {
+        if peer >= self.ranks || peer == self.rank {
+            return Err(format!("rank {peer} is not a peer of rank {} of {}", self.rank, self.ranks));
+        }
+        let brief = Brief::decode(address).ok_or("its address is of another version of the library")?;
+        self.brief.reach(&brief)
+    }
+
+    fn connect(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
+        self.open_links(links, exchange)
+    }
+
+    fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId> {
+        if let Some(&id) = self.sender_at.get(&(peers.to_vec(), channel)) {
+            return Ok(id);
+        }
+        if peers.is_empty() || (1..peers.len()).any(|i| peers[..i].contains(&peers[i])) {
+            return Err(Error::invalid(format!("a sender to ranks {peers:?}"), "at least one, each once"));
+        }
+        let at = |&peer| {
+            let link = self.outgoing_at.get(&(peer, channel)).copied();
+            link.ok_or_else(|| failure::not_open(LinkKey { from: self.rank, to: peer, channel }))
+        };
+        let links = peers.iter().map(at).collect::<Result<_>>()?;
+        let id = SenderId(self.senders.len() as u32);
+        self.senders.push(Sender { links, reserved: None });
+        self.sender_at.insert((peers.to_vec(), channel), id);
+        Ok(id)
+    }
+
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
+        let link = self.incoming_at.get(&(peer, channel)).copied();
+        link.map(ReceiverId).ok_or_else(|| failure::not_open(LinkKey { from: peer, to: self.rank, channel }))
+    }
+
+    /// Devices send by themselves; only credits may wait here, for room in a queue.
+    fn flush(&mut self) -> Result<bool> {
+        if self.owing {
+            self.progress_all()?;
+        }
+        Ok(!self.owing)
+    }
+
+    fn park(&mut self, limit: Duration) -> Result<()> {
+        self.sleep(limit)
+    }
+
+    fn withdraw(&mut self) {
+        self.abandoned = true;
+    }
+
+    fn describe(&self, peer: Rank) -> String {
+        if self.connections.contains_key(&peer) { self.ways_to(peer).to_string() } else { String::new() }
+    }
+
+    fn memory(&self) -> u64 {
+        self.link_bytes + self.pool.bytes()
+    }
+
+    fn counters(&self) -> Vec<(LinkKey, Counters)> {
+        let sent = self.outgoing.iter().map(|link| (link.key, link.counters));
+        sent.chain(self.incoming.iter().map(|link| (link.key, link.counters))).collect()
+    }
+}

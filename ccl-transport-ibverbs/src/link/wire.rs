@@ -1,0 +1,116 @@
+//! What travels: the header in front of each piece, and the 32 bits of the immediate.
+
+use std::fmt;
+
+/// Bytes of a header.
+pub(crate) const HEADER: usize = 24;
+/// Bytes in front of a piece's own, of which the header is the last: so pieces begin on cache lines.
+pub(crate) const FRONT: usize = 64;
+/// Bytes of a place for a short piece.
+pub(crate) const LINE: usize = 256;
+/// Bytes of a piece that fit into such a place.
+pub(crate) const INLINE_BYTES: usize = LINE - FRONT;
+
+/// Bits of the immediate that say which slot, or how many credits: more than the most credits of a link.
+const VALUE_BITS: u32 = 11;
+/// Bits that number a link.
+const LINK_BITS: u32 = 19;
+/// Links of a rank in one direction.
+pub(crate) const MOST_LINKS: u32 = 1 << LINK_BITS;
+
+/// What stands in front of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The call's tag.
+    pub(crate) tag: u64,
+    /// The message's number on its link, from 0, modulo 2³².
+    pub(crate) number: u32,
+    /// Bytes of the piece.
+    pub(crate) len: u32,
+    /// Messages that the sender has released on the link of the other direction, modulo 2³²; 0 if there is none.
+    pub(crate) released: u32,
+}
+
+impl Header {
+    pub(crate) fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.len.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.released.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: [u8; HEADER]) -> Header {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let tag = u64::from(word(0)) | u64::from(word(4)) << 32;
+        Header { tag, number: word(8), len: word(12), released: word(16) }
+    }
+}
+
+/// What an immediate says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Immediate {
+    /// A piece lies in this slot of the receiver's link.
+    Piece { link: u32, slot: u32 },
+    /// So many messages of the sender's link (the one who gets this) are released by now, modulo 2^11.
+    Credit { link: u32, released: u32 },
+    /// Nothing follows from this queue pair, and nothing that is sent to it is read any more.
+    Goodbye,
+}
+
+impl Immediate {
+    pub(crate) const CREDIT_MASK: u32 = (1 << VALUE_BITS) - 1;
+
+    pub(crate) fn encode(self) -> u32 {
+        let (kind, link, value) = match self {
+            Immediate::Piece { link, slot } => (0, link, slot),
+            Immediate::Credit { link, released } => (1, link, released & Self::CREDIT_MASK),
+            Immediate::Goodbye => (2, 0, 0),
+        };
+        debug_assert!(link < MOST_LINKS && value <= Self::CREDIT_MASK);
+        kind << (LINK_BITS + VALUE_BITS) | link << VALUE_BITS | value
+    }
+
+    /// `None`: no version of this library sends it.
+    pub(crate) fn decode(word: u32) -> Option<Immediate> {
+        let (link, value) = (word >> VALUE_BITS & (MOST_LINKS - 1), word & Self::CREDIT_MASK);
+        match word >> (LINK_BITS + VALUE_BITS) {
+            0 => Some(Immediate::Piece { link, slot: value }),
+            1 => Some(Immediate::Credit { link, released: value }),
+            2 if word << 2 == 0 => Some(Immediate::Goodbye),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Immediate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Immediate::Piece { link, slot } => write!(f, "piece in slot {slot} of link {link}"),
+            Immediate::Credit { link, released } => write!(f, "credit {released} of link {link}"),
+            Immediate::Goodbye => f.write_str("goodbye"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_immediates_survive_the_way() {
+        let header = Header { tag: u64::MAX - 7, number: 1, len: 2, released: 0xfedc_ba98 };
+        assert_eq!(Header::decode(header.encode()), header);
+        let all = [
+            Immediate::Piece { link: MOST_LINKS - 1, slot: 1023 },
+            Immediate::Piece { link: 0, slot: 0 },
+            Immediate::Credit { link: 5, released: 2047 },
+            Immediate::Goodbye,
+        ];
+        for word in all {
+            assert_eq!(Immediate::decode(word.encode()), Some(word));
+        }
+        assert_eq!([Immediate::decode(3 << 30), Immediate::decode(2 << 30 | 1)], [None, None]);
+    }
+}
