@@ -349,10 +349,7 @@ impl Routes {
     pub(super) fn route(&mut self, peer: Rank) -> Route {
         let chosen = self.choose(peer).map(|index| {
             let transport = self.transports[index].name();
-            let address =
-                self.introductions[peer as usize].transports.iter().find(|(name, _)| name == transport);
-            let reach = address.and_then(|(_, address)| self.transports[index].probe(peer, address).ok());
-            let how = reach.map_or_else(String::new, |reach| {
+            let how = self.reach(index, peer).map_or_else(String::new, |reach| {
                 format!(", about {:.1} us and {:.0} GB/s", reach.latency_ns / 1e3, reach.bandwidth)
             });
             let scope = match self.transports[index].capabilities().one_host {

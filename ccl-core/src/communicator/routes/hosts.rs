@@ -17,7 +17,7 @@ impl Routes {
     }
 
     /// What messages between hosts take, by the slowest of rank 0's routes to other hosts. All ranks must ask, and get the
-    /// same answer: what ranks priced with numbers of their own, they would not choose alike.
+    /// same answer: ranks that priced with numbers of their own would not choose alike.
     pub(in crate::communicator) fn net(&mut self, bootstrap: &mut Bootstrap) -> Result<Net> {
         let placement = self.placement();
         if placement.hosts == 1 {
@@ -34,9 +34,11 @@ impl Routes {
 
     /// The slowest of this rank's routes to other hosts. Peers that no transport reaches are told of when a plan needs them.
     fn slowest(&mut self, placement: Placement) -> Net {
-        let peers = (0..placement.ranks).filter(|peer| placement.are_apart(self.rank, *peer));
-        let reaches: Vec<Reach> =
-            peers.collect::<Vec<_>>().into_iter().filter_map(|p| self.reach(p)).collect();
+        let (own, mut reaches) = (self.rank, Vec::new());
+        for peer in (0..placement.ranks).filter(|peer| placement.are_apart(own, *peer)) {
+            let index = self.choose(peer).ok();
+            reaches.extend(index.and_then(|index| self.reach(index, peer)));
+        }
         let slower = |one: Reach, other: Reach| Reach {
             latency_ns: one.latency_ns.max(other.latency_ns),
             bandwidth: one.bandwidth.min(other.bandwidth),
@@ -44,9 +46,8 @@ impl Routes {
         reaches.into_iter().reduce(slower).map_or_else(Net::default, Net::of)
     }
 
-    /// How well a peer is reached by the transport that was chosen for it.
-    pub(super) fn reach(&mut self, peer: Rank) -> Option<Reach> {
-        let index = self.choose(peer).ok()?;
+    /// How well the transport of this number reaches a peer.
+    pub(super) fn reach(&self, index: usize, peer: Rank) -> Option<Reach> {
         let transport = &self.transports[index];
         let theirs = &self.introductions[peer as usize].transports;
         let (_, address) = theirs.iter().find(|(name, _)| name == transport.name())?;
