@@ -6,7 +6,7 @@
 use crate::algorithms;
 use crate::error::{self, Error, Result};
 use crate::flight::RING_LENGTHS;
-use crate::plan::Collective;
+use crate::plan::{Collective, Placement};
 use crate::transport::MOST_STREAMS;
 use std::ffi::OsString;
 use std::fmt;
@@ -331,8 +331,13 @@ impl Config {
 
     /// The algorithm that `RDMACCL_ALGO` wants for this: one that was named for the collective, or one that was
     /// named for all and does it.
-    pub fn algorithm_for(&self, collective: Collective, ranks: u32) -> Option<&'static str> {
-        let able = |name| algorithms::by_name(name).is_some_and(|a| a.parts(collective, ranks).is_some());
+    pub fn algorithm_for(
+        &self,
+        collective: Collective,
+        placement: impl Into<Placement>,
+    ) -> Option<&'static str> {
+        let placement = placement.into();
+        let able = |name| algorithms::by_name(name).is_some_and(|a| a.parts(collective, placement).is_some());
         let wanted = self.algorithms.iter().find(|choice| match choice.collective {
             Some(named) => named == collective,
             None => able(choice.algorithm),

@@ -1,11 +1,12 @@
 //! Every algorithm, collective, number of ranks and root: the verifier proves them all.
 //!
-//! Complete for n = 1 … 64 (all roots up to 16 ranks, four of them beyond), then samples up to 1024.
+//! Complete for n = 1 … 64 (all roots up to 16 ranks, four of them beyond), then samples up to 1024. What knows of hosts also
+//! for all numbers of hosts that divide up to 64 ranks, with all roots.
 
 #![allow(clippy::print_stdout)] // the counts are this test's result; CI shows them
 
-use ccl_core::algorithms::{self, Algorithm};
-use ccl_core::plan::{Collective, Rank};
+use ccl_core::algorithms::{self, Algorithm, Hierarchical};
+use ccl_core::plan::{Collective, Placement, Rank};
 use ccl_core::verify::{Limits, verify};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Case {
     algorithm: &'static dyn Algorithm,
     collective: Collective,
-    ranks: u32,
+    placement: Placement,
     root: Rank,
 }
 
@@ -34,10 +35,32 @@ fn cases(sizes: impl Iterator<Item = u32>) -> Vec<Case> {
     for ranks in sizes {
         for &algorithm in algorithms::all() {
             for collective in Collective::ALL {
-                if algorithm.parts(collective, ranks).is_some() {
+                let placement = Placement::one_host(ranks);
+                if algorithm.parts(collective, placement).is_some() {
                     for root in roots(collective, ranks) {
-                        cases.push(Case { algorithm, collective, ranks, root });
+                        cases.push(Case { algorithm, collective, placement, root });
                     }
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Those whose plans differ from those on one host, with all roots.
+fn cases_on_hosts(sizes: impl Iterator<Item = u32>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for ranks in sizes {
+        for placement in (2..ranks).filter_map(|hosts| Placement::even(ranks, hosts)) {
+            for collective in Collective::ALL {
+                if Hierarchical.parts(collective, placement).is_some() {
+                    let roots = if collective.rooted() { ranks } else { 1 };
+                    cases.extend((0..roots).map(|root| Case {
+                        algorithm: &Hierarchical,
+                        collective,
+                        placement,
+                        root,
+                    }));
                 }
             }
         }
@@ -55,8 +78,8 @@ fn prove(what: &str, cases: &[Case]) -> Vec<String> {
             scope.spawn(|| {
                 // The big ones first, so that the threads end together.
                 while let Some(case) = cases.iter().rev().nth(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Case { algorithm, collective, ranks, root } = *case;
-                    let plan = algorithms::plan(algorithm, collective, ranks, root).unwrap();
+                    let Case { algorithm, collective, placement, root } = *case;
+                    let plan = algorithms::plan(algorithm, collective, placement, root).unwrap();
                     match verify(&plan, &Limits::default()) {
                         Ok(proof) => {
                             let mut counts = counts.lock().unwrap();
@@ -65,7 +88,7 @@ fn prove(what: &str, cases: &[Case]) -> Vec<String> {
                             count.1 += proof.moves;
                         }
                         Err(fault) => rejected.lock().unwrap().push(format!(
-                            "{} {collective} n={ranks} root={root}: {fault}",
+                            "{} {collective} {placement:?} root={root}: {fault}",
                             algorithm.name()
                         )),
                     }
@@ -93,10 +116,27 @@ fn all_up_to_64_ranks() {
 }
 
 #[test]
+fn all_numbers_of_hosts_up_to_64_ranks() {
+    let cases = cases_on_hosts(4..=64);
+    assert!(cases.len() > 5000, "{}", cases.len());
+    assert_none(prove("hosts x locals <= 64", &cases));
+}
+
+#[test]
+fn samples_on_hosts_up_to_1024_ranks() {
+    let mut large = cases_on_hosts([96, 1024].into_iter());
+    large.retain(|case| case.root == case.placement.ranks / 2 || !case.collective.rooted());
+    large.retain(|case| [3, 8, 128].contains(&case.placement.hosts));
+    assert_none(prove("samples on hosts", &large));
+}
+
+#[test]
 fn samples_up_to_1024_ranks() {
     let sizes = [65, 96, 127, 128, 129, 255, 256, 512, 1000, 1024];
     let mut large = cases(sizes.into_iter());
     // Roots differ by a renumbering of the ranks, which the complete run covers.
-    large.retain(|case| case.root == 0 || case.root == case.ranks - 1 && case.ranks <= 256);
+    large.retain(|case| {
+        case.root == 0 || case.root == case.placement.ranks - 1 && case.placement.ranks <= 256
+    });
     assert_none(prove("samples", &large));
 }

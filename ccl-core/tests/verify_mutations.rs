@@ -11,8 +11,8 @@ mod plans;
 #[path = "plans/reference.rs"]
 mod reference;
 
-use ccl_core::algorithms;
-use ccl_core::plan::{Collective, Plan};
+use ccl_core::algorithms::{self, Hierarchical};
+use ccl_core::plan::{Collective, Placement, Plan};
 use ccl_core::verify::mutate::{Class, Verdict, judge, mutants};
 use ccl_core::verify::{Fault, Limits, min_credits, verify};
 use std::collections::BTreeMap;
@@ -28,6 +28,13 @@ fn every_plan(sizes: &[u32]) -> Vec<Plan> {
             for collective in Collective::ALL {
                 let root = if collective.rooted() { n - 1 } else { 0 };
                 all.extend(algorithms::plan(algorithm, collective, n, root));
+            }
+        }
+        // The others do on several hosts what they do on one.
+        for placement in (2..n).filter_map(|hosts| Placement::even(n, hosts)) {
+            for collective in Collective::ALL {
+                let root = if collective.rooted() { n - 1 } else { 0 };
+                all.extend(algorithms::plan(&Hierarchical, collective, placement, root));
             }
         }
     }
@@ -64,7 +71,7 @@ fn every_mistake_is_seen() {
     let limits = Limits::default();
     let mut scores = BTreeMap::<Class, Score>::new();
     let mut survived = Vec::new();
-    for plan in every_plan(&[3, 4, 5]) {
+    for plan in every_plan(&[3, 4, 5, 6]) {
         let proof = verify(&plan, &limits).unwrap();
         let wanted = reference::run(&plan, limits.credits, TILES, 0, false);
         for class in Class::ALL {

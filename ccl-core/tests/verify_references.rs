@@ -8,8 +8,10 @@ mod plans;
 #[path = "plans/reference.rs"]
 mod reference;
 
-use ccl_core::algorithms;
-use ccl_core::plan::{Collective, Lane, Link, Links, Move, Plan, Program, Referent, Sink, Source, Spec};
+use ccl_core::algorithms::{self, Hierarchical};
+use ccl_core::plan::{
+    Collective, Lane, Link, Links, Move, Placement, Plan, Program, Referent, Sink, Source, Spec,
+};
 use ccl_core::verify::mutate::{Class, mutants};
 use ccl_core::verify::{Limits, MayRefer, References, verify_references};
 
@@ -23,6 +25,13 @@ fn every_plan(sizes: &[u32]) -> Vec<Plan> {
             for collective in Collective::ALL {
                 let root = if collective.rooted() { n - 1 } else { 0 };
                 all.extend(algorithms::plan(algorithm, collective, n, root));
+            }
+        }
+        // The others do on several hosts what they do on one.
+        for placement in (2..n).filter_map(|hosts| Placement::even(n, hosts)) {
+            for collective in Collective::ALL {
+                let root = if collective.rooted() { n - 1 } else { 0 };
+                all.extend(algorithms::plan(&Hierarchical, collective, placement, root));
             }
         }
     }
@@ -138,7 +147,7 @@ fn a_later_write_must_be_ordered() {
     assert_eq!(mv(&[Source::Input(0)], &[Sink::Output(0)]).referent(), None);
 
     // A one-step all-reduce of two ranks. In place the input is overwritten without waiting for its reader.
-    let spec = Spec { collective: Collective::AllReduce, ranks: 2, root: 0, parts: 1 };
+    let spec = Spec::new(Collective::AllReduce, 2, 0, 1);
     let sum = |peer| if peer == 0 { [from(0), Source::Input(0)] } else { [Source::Input(0), from(1)] };
     let plan = |moves: &dyn Fn(u32) -> Vec<Move>| {
         let program = |peer| Program { lanes: vec![Lane { scratch: 1, moves: moves(peer) }] };

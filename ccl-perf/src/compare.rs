@@ -71,7 +71,7 @@ fn is(entrant: &Entrant, chosen: &ccl::Explanation) -> bool {
 fn entrants(comm: &mut Communicator, work: &Work, in_place: bool) -> Result<Vec<Entrant>> {
     let mut entrants = Vec::new();
     for name in ccl::algorithm_names() {
-        if !ccl::algorithm_does(name, work.call().collective, comm.size(), in_place) {
+        if !ccl::algorithm_does(name, work.call().collective, comm.placement(), in_place) {
             continue;
         }
         comm.set_algorithm(Some(name))?;

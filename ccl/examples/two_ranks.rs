@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SPEC: Spec = Spec { collective: Collective::AllReduce, ranks: 2, root: 0, parts: 1 };
+const SPEC: Spec = Spec::new(Collective::AllReduce, 2, 0, 1);
 /// Calls before the counted ones: more than there are slots to touch for the first time.
 const WARM_UP: u64 = 100;
 /// Buffers begin on a line, so that copies take the same way through every run.

@@ -8,6 +8,7 @@ use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;
 use ccl_core::flight::RankState;
+use ccl_core::plan::Placement;
 use ccl_core::{Error, Result};
 use std::ops::Range;
 use std::time::Duration;
@@ -172,6 +173,12 @@ impl Communicator {
     /// run time only. [`Call`] and [`Collective`] say how long the buffers must be.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
         self.core.run(call, buffers)
+    }
+
+    /// How the ranks lie on hosts, which plans make use of: in equal numbers, host after host. Where they do not, each rank
+    /// counts as a host of its own.
+    pub fn placement(&self) -> Placement {
+        self.core.placement()
     }
 
     /// How a call would be done, and how long the cost function thinks it takes.

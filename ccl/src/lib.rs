@@ -92,10 +92,16 @@ pub fn algorithm_names() -> impl Iterator<Item = &'static str> {
     ccl_core::algorithms::all().iter().map(|algorithm| algorithm.name())
 }
 
-/// Whether the algorithm of this name does a collective for so many ranks, in place or not.
-pub fn algorithm_does(name: &str, collective: Collective, ranks: u32, in_place: bool) -> bool {
+/// Whether the algorithm of this name does a collective for ranks that lie like this, in place or not.
+pub fn algorithm_does(
+    name: &str,
+    collective: Collective,
+    placement: impl Into<plan::Placement>,
+    in_place: bool,
+) -> bool {
+    let placement = placement.into();
     ccl_core::algorithms::by_name(name).is_some_and(|algorithm| {
-        algorithm.parts(collective, ranks).is_some()
-            && (!in_place || algorithm.in_place_safe(collective, ranks))
+        algorithm.parts(collective, placement).is_some()
+            && (!in_place || algorithm.in_place_safe(collective, placement))
     })
 }

@@ -3,17 +3,18 @@
 use crate::functions;
 use crate::shell::{command, root, run};
 use crate::tally::Outcome;
-use ccl_core::algorithms;
+use ccl_core::algorithms::{self, Hierarchical};
 use ccl_core::config::Config;
-use ccl_core::plan::Collective;
+use ccl_core::plan::{Collective, Placement};
 use ccl_core::verify::report::determinism_markdown;
 
-/// Plans that are drawn for the documentation: algorithm, collective, ranks.
-const PICTURES: [(&str, Collective, u32); 4] = [
-    ("oneshot", Collective::AllReduce, 3),
-    ("twoshot", Collective::AllReduce, 3),
-    ("ring", Collective::AllReduce, 4),
-    ("tree", Collective::AllReduce, 5),
+/// Plans that are drawn for the documentation: algorithm, collective, ranks, hosts.
+const PICTURES: [(&str, Collective, u32, u32); 5] = [
+    ("oneshot", Collective::AllReduce, 3, 1),
+    ("twoshot", Collective::AllReduce, 3, 1),
+    ("ring", Collective::AllReduce, 4, 1),
+    ("tree", Collective::AllReduce, 5, 1),
+    ("hierarchical", Collective::Broadcast, 4, 2),
 ];
 
 /// Numbers of ranks whose plans the determinism table speaks of. Two ranks have one order only.
@@ -61,24 +62,29 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("docs/determinism.md".to_string(), determinism()?),
         ("docs/configuration.md".to_string(), configuration()),
     ];
-    for (name, collective, ranks) in PICTURES {
+    for (name, collective, ranks, hosts) in PICTURES {
         let algorithm = algorithms::by_name(name).ok_or_else(|| format!("no algorithm '{name}' to draw"))?;
-        let plan = algorithms::plan(algorithm, collective, ranks, 0)
+        let plan = Placement::even(ranks, hosts)
+            .and_then(|placement| algorithms::plan(algorithm, collective, placement, 0))
             .ok_or_else(|| format!("{name} does no {collective} of {ranks} ranks"))?;
         files.push((format!("docs/plans/{name}-{collective}-{ranks}.svg"), plan.to_svg()));
     }
     Ok(files)
 }
 
-/// Read off the proofs of every reducing plan, with all roots.
+/// Read off the proofs of every reducing plan, with all roots, and where it matters all numbers of hosts.
 fn determinism() -> Result<String, String> {
-    let plans = algorithms::all().iter().flat_map(|algorithm| {
+    let one_host = || DETERMINISM.map(Placement::one_host);
+    let several =
+        DETERMINISM.flat_map(|ranks| (2..=ranks).filter_map(move |hosts| Placement::even(ranks, hosts)));
+    let cases =
+        algorithms::all().iter().flat_map(|algorithm| one_host().map(|placement| (*algorithm, placement)));
+    let hierarchical = several.map(|placement| (&Hierarchical as &dyn algorithms::Algorithm, placement));
+    let plans = cases.chain(hierarchical).flat_map(|(algorithm, placement)| {
         let collectives = Collective::ALL.into_iter().filter(|collective| collective.reduces());
         collectives.flat_map(move |collective| {
-            DETERMINISM.flat_map(move |ranks| {
-                let roots = if collective.rooted() { ranks } else { 1 };
-                (0..roots).filter_map(move |root| algorithms::plan(*algorithm, collective, ranks, root))
-            })
+            let roots = if collective.rooted() { placement.ranks } else { 1 };
+            (0..roots).filter_map(move |root| algorithms::plan(algorithm, collective, placement, root))
         })
     });
     determinism_markdown(plans).map_err(|fault| fault.to_string())

@@ -5,6 +5,7 @@ use crate::answer::{Answer, Failure};
 use crate::size::{self, Sizes};
 use crate::table::Table;
 use ccl::cost::{Candidates, Choice};
+use ccl::plan::Placement;
 use ccl::{Collective, Config, Rank};
 use serde::Serialize;
 
@@ -12,9 +13,12 @@ use serde::Serialize;
 pub(crate) struct Arguments {
     #[arg(value_parser = subject::collective, help = COLLECTIVES)]
     collective: Collective,
-    /// Ranks on this machine
+    /// Ranks, on this machine or --hosts of its kind
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
     ranks: u32,
+    /// Hosts on which the ranks lie, in equal numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    hosts: u32,
     /// Sizes, counted as in the perf programs: one, or a range in steps of a factor of 4
     #[arg(short, long, value_name = "SIZES", default_value = "8..64M")]
     bytes: Sizes,
@@ -57,17 +61,18 @@ struct Price {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let Arguments { collective, ranks, in_place, .. } = *arguments;
+    let placement = subject::placement(ranks, arguments.hosts)?;
     let root = subject::root(collective, ranks, arguments.root)?;
     let only = arguments.algorithm.map(|Named(algorithm)| algorithm);
     if let Some(algorithm) = only {
-        subject::able(algorithm, collective, ranks)?;
+        subject::able(algorithm, collective, placement)?;
     }
     let config = Config::from_env()?;
     let machine = match arguments.cores {
-        Some(cores) => Machine::built_in(config, cores, ranks),
-        None => Machine::here(config, ranks)?,
+        Some(cores) => Machine::built_in(config, cores, placement),
+        None => Machine::here(config, placement)?,
     };
-    let candidates = Candidates::new(collective, ranks, root)?;
+    let candidates = Candidates::new(collective, placement, root)?;
     let rows: Vec<_> = arguments
         .bytes
         .0
@@ -78,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         let text = serde_json::to_string_pretty(&rows).map_err(|e| e.to_string())?;
         return Ok(Answer::new(text + "\n"));
     }
-    Ok(Answer::new(head(arguments, &machine) + &body(&rows)))
+    Ok(Answer::new(head(arguments, placement, &machine) + &body(&rows)))
 }
 
 fn row(
@@ -88,11 +93,11 @@ fn row(
     in_place: bool,
     only: Option<&str>,
 ) -> Result<Row, ccl::Error> {
-    let (collective, ranks) = (candidates.collective(), candidates.ranks());
-    let block = size / subject::blocks(collective, ranks);
+    let (collective, placement) = (candidates.collective(), candidates.placement());
+    let block = size / subject::blocks(collective, placement.ranks);
     let chosen = machine.choose(candidates, block, in_place, only)?;
     let fits = candidates.algorithms().filter(|a| {
-        (!in_place || a.in_place_safe(collective, ranks)) && only.is_none_or(|name| a.name() == name)
+        (!in_place || a.in_place_safe(collective, placement)) && only.is_none_or(|name| a.name() == name)
     });
     let price = |algorithm: &'static str| {
         let Choice { predicted_ns, .. } = machine.choose(candidates, block, in_place, Some(algorithm))?;
@@ -108,19 +113,28 @@ fn row(
     Ok(Row { size, block, chosen, tile_bytes, tile_from, prices })
 }
 
-fn head(arguments: &Arguments, machine: &Machine) -> String {
-    let Arguments { collective, ranks, in_place, .. } = *arguments;
+fn head(arguments: &Arguments, placement: Placement, machine: &Machine) -> String {
+    let Arguments { collective, in_place, .. } = *arguments;
     let model = &machine.model;
     let constants = &model.constants;
     let place = if in_place { ", in place" } else { "" };
-    let wanted = match machine.config.algorithm_for(collective, ranks) {
+    let wanted = match machine.config.algorithm_for(collective, placement) {
         Some(name) if arguments.algorithm.is_none() => format!("RDMACCL_ALGO wants {name}.\n"),
         _ => String::new(),
     };
+    let net = match placement.hosts {
+        1 => String::new(),
+        _ => format!(
+            "Between hosts a message takes {:.1} us; a host sends {:.0} GB/s.\n",
+            model.net.latency_ns / 1e3,
+            1.0 / model.net.ns_per_byte
+        ),
+    };
+    let (ranks, each) = (subject::words(placement), if placement.hosts == 1 { "" } else { " each" });
     format!(
-        "{collective} of {ranks} ranks{place} on {} cores: predicted µs; * is chosen.\n\
+        "{collective} of {ranks}{place} on {} cores{each}: predicted µs; * is chosen.\n\
          A message takes {:.0} ns, a move {:.0} ns; a byte {:.4} ns to write ({:.4} out of cache), {:.4} ns to read from a \
-         peer.\n{wanted}\n",
+         peer.\n{net}{wanted}\n",
         model.cores,
         constants.alpha_ns,
         constants.step_ns,

@@ -5,7 +5,7 @@ use crate::answer::{Answer, Failure};
 use crate::size;
 use ccl::algorithms::{self, Algorithm};
 use ccl::cost::Candidates;
-use ccl::plan::{Plan, Program, Spec};
+use ccl::plan::{Placement, Plan, Program, Spec};
 use ccl::{Collective, Config, Rank};
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Ranks
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
     ranks: u32,
+    /// Hosts on which the ranks lie, in equal numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    hosts: u32,
     /// Algorithm; without it the one that would be chosen for --bytes
     #[arg(short, long, value_name = "NAME", value_parser = subject::algorithm)]
     algorithm: Option<Named>,
@@ -47,12 +50,13 @@ enum Format {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let Arguments { collective, ranks, rank, format, .. } = *arguments;
+    let placement = subject::placement(ranks, arguments.hosts)?;
     let root = subject::root(collective, ranks, arguments.root)?;
     let algorithm = match arguments.algorithm {
         Some(Named(algorithm)) => algorithm,
-        None => chosen(arguments, root)?,
+        None => chosen(arguments, placement, root)?,
     };
-    subject::able(algorithm, collective, ranks)?;
+    subject::able(algorithm, collective, placement)?;
     let text = match rank {
         Some(_) if format != Format::Text => {
             return Err("--rank shows text; a picture or a plan file holds all ranks".to_string().into());
@@ -60,10 +64,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         Some(rank) if rank >= ranks => {
             return Err(format!("--rank {rank} with {ranks} ranks: it is one of 0 to {}", ranks - 1).into());
         }
-        Some(rank) => one(algorithm, collective, ranks, root, rank)?,
+        Some(rank) => one(algorithm, (collective, placement), root, rank)?,
         None => {
             subject::whole(ranks)?;
-            let plan = algorithms::plan(algorithm, collective, ranks, root).ok_or("no plan".to_string())?;
+            let plan =
+                algorithms::plan(algorithm, collective, placement, root).ok_or("no plan".to_string())?;
             match format {
                 Format::Text => plan.to_string(),
                 Format::Json => plan.to_json() + "\n",
@@ -75,10 +80,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(text).into_file(arguments.output.as_deref()))
 }
 
-fn chosen(arguments: &Arguments, root: Rank) -> Result<&'static dyn Algorithm, Failure> {
+fn chosen(
+    arguments: &Arguments,
+    placement: Placement,
+    root: Rank,
+) -> Result<&'static dyn Algorithm, Failure> {
     let Arguments { collective, ranks, bytes, .. } = *arguments;
-    let machine = Machine::here(Config::from_env()?, ranks)?;
-    let candidates = Candidates::new(collective, ranks, root)?;
+    let machine = Machine::here(Config::from_env()?, placement)?;
+    let candidates = Candidates::new(collective, placement, root)?;
     let block = bytes / subject::blocks(collective, ranks);
     Ok(machine.choose(&candidates, block, false, None)?.algorithm)
 }
@@ -86,14 +95,13 @@ fn chosen(arguments: &Arguments, root: Rank) -> Result<&'static dyn Algorithm, F
 /// The program of one rank, without writing those of the others.
 fn one(
     algorithm: &dyn Algorithm,
-    collective: Collective,
-    ranks: u32,
+    (collective, placement): (Collective, Placement),
     root: Rank,
     rank: Rank,
 ) -> Result<String, Failure> {
-    let parts = algorithm.parts(collective, ranks).ok_or("no plan".to_string())?;
-    let spec = Spec { collective, ranks, root, parts };
-    let mut programs = vec![Program::default(); ranks as usize];
+    let parts = algorithm.parts(collective, placement).ok_or("no plan".to_string())?;
+    let spec = Spec::placed(collective, placement, root, parts);
+    let mut programs = vec![Program::default(); placement.ranks as usize];
     programs[rank as usize] = algorithm.program(&spec, rank);
     let plan = Plan { spec, algorithm: algorithm.name().to_string(), programs };
     Ok(format!("{}\n{}", plan.title(), plan.text_of(rank)))

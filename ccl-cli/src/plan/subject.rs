@@ -2,6 +2,7 @@
 
 use ccl::algorithms::{self, Algorithm};
 use ccl::cost::{Candidates, Choice, Model, Wish};
+use ccl::plan::Placement;
 use ccl::{Collective, Config, Rank};
 
 /// Ranks whose programs fit into memory all at once.
@@ -45,6 +46,18 @@ pub(crate) fn root(collective: Collective, ranks: u32, root: Option<Rank>) -> Re
     }
 }
 
+/// How so many ranks lie on so many hosts.
+pub(crate) fn placement(ranks: u32, hosts: u32) -> Result<Placement, String> {
+    Placement::even(ranks, hosts)
+        .ok_or_else(|| format!("--hosts {hosts}: {ranks} ranks cannot lie on them in equal numbers"))
+}
+
+/// Ranks and, if there are several, hosts.
+pub(crate) fn words(placement: Placement) -> String {
+    let Placement { ranks, hosts, .. } = placement;
+    if hosts == 1 { format!("{ranks} ranks") } else { format!("{ranks} ranks on {hosts} hosts") }
+}
+
 /// That all programs can be written at once.
 pub(crate) fn whole(ranks: u32) -> Result<(), String> {
     if ranks > MOST_PROGRAMS {
@@ -54,16 +67,21 @@ pub(crate) fn whole(ranks: u32) -> Result<(), String> {
 }
 
 /// That the algorithm does this; the error names those that do.
-pub(crate) fn able(algorithm: &dyn Algorithm, collective: Collective, ranks: u32) -> Result<(), String> {
-    if algorithm.parts(collective, ranks).is_some() {
+pub(crate) fn able(
+    algorithm: &dyn Algorithm,
+    collective: Collective,
+    placement: Placement,
+) -> Result<(), String> {
+    if algorithm.parts(collective, placement).is_some() {
         return Ok(());
     }
-    let all = algorithms::all().iter().filter(|a| a.parts(collective, ranks).is_some());
+    let all = algorithms::all().iter().filter(|a| a.parts(collective, placement).is_some());
     let names: Vec<_> = all.map(|a| a.name()).collect();
-    Err(format!("{} does no {collective} for {ranks} ranks: one of {}", algorithm.name(), names.join(", ")))
+    let (name, ranks) = (algorithm.name(), words(placement));
+    Err(format!("{name} does no {collective} for {ranks}: one of {}", names.join(", ")))
 }
 
-/// This machine with so many ranks on it, as a communicator would see it.
+/// This machine with ranks on it, and more of its kind if they lie on several, as a communicator would see it.
 pub(crate) struct Machine {
     /// The settings in force.
     pub(crate) config: Config,
@@ -73,15 +91,15 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// The one that this process runs on: with its profile, if it has one, and the cores that the process may run on.
-    pub(crate) fn here(config: Config, ranks: u32) -> Result<Machine, ccl::Error> {
+    pub(crate) fn here(config: Config, placement: impl Into<Placement>) -> Result<Machine, ccl::Error> {
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        let model = Model::tuned(config.tuned()?.constants, cores, ranks);
+        let model = Model::tuned(config.tuned()?.constants, cores, placement.into().locals());
         Ok(Machine::of(config, model))
     }
 
     /// One of so many cores with the built-in constants.
-    pub(crate) fn built_in(config: Config, cores: u32, ranks: u32) -> Machine {
-        Machine::of(config, Model::shared_memory(cores, ranks))
+    pub(crate) fn built_in(config: Config, cores: u32, placement: Placement) -> Machine {
+        Machine::of(config, Model::shared_memory(cores, placement.locals()))
     }
 
     fn of(config: Config, model: Model) -> Machine {
@@ -96,7 +114,7 @@ impl Machine {
         in_place: bool,
         only: Option<&str>,
     ) -> Result<Choice, ccl::Error> {
-        let set = self.config.algorithm_for(candidates.collective(), candidates.ranks());
+        let set = self.config.algorithm_for(candidates.collective(), candidates.placement());
         let wish = Wish { algorithm: only.or(set), tile_bytes: self.config.tile_bytes };
         candidates.choose(&self.model, block, in_place, wish)
     }
@@ -122,6 +140,21 @@ mod tests {
         }
         assert!(collective("all_reduc").unwrap_err().contains("one of all_reduce, reduce"));
         assert!(algorithm("rings").err().is_some_and(|why| why.contains("one of oneshot")));
+    }
+
+    #[test]
+    fn ranks_lie_on_hosts_in_equal_numbers() {
+        assert_eq!(placement(8, 2).map(words), Ok("8 ranks on 2 hosts".into()));
+        assert_eq!(placement(8, 1).map(words), Ok("8 ranks".into()));
+        assert!(placement(8, 3).unwrap_err().contains("8 ranks cannot lie"));
+        let (tree, hierarchical) = (algorithm("tree").unwrap(), algorithm("hierarchical").unwrap());
+        let able = |named: Named, hosts| able(named.0, Collective::AllReduce, placement(8, hosts).unwrap());
+        assert_eq!((able(tree, 1), able(tree, 2), able(hierarchical, 2)), (Ok(()), Ok(()), Ok(())));
+        assert!(
+            able(hierarchical, 1)
+                .unwrap_err()
+                .contains("hierarchical does no all_reduce for 8 ranks: one of")
+        );
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Ranks, for a collective
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PROGRAMS)))]
     ranks: Option<u32>,
+    /// Hosts on which the ranks lie, in equal numbers
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "ranks")]
+    hosts: u32,
     /// Algorithm, for a collective; without it every one that does it
     #[arg(short, long, value_name = "NAME", value_parser = subject::algorithm, requires = "ranks")]
     algorithm: Option<Named>,
@@ -61,12 +64,15 @@ fn built_in(
     ranks: u32,
     limits: &Limits,
 ) -> Result<Answer, Failure> {
+    let placement = subject::placement(ranks, arguments.hosts)?;
     let all: Vec<_> = match arguments.algorithm {
         Some(Named(algorithm)) => {
-            subject::able(algorithm, collective, ranks)?;
+            subject::able(algorithm, collective, placement)?;
             vec![algorithm]
         }
-        None => algorithms::all().iter().copied().filter(|a| a.parts(collective, ranks).is_some()).collect(),
+        None => {
+            algorithms::all().iter().copied().filter(|a| a.parts(collective, placement).is_some()).collect()
+        }
     };
     let roots = match arguments.root {
         None if collective.rooted() => 0..ranks,
@@ -78,7 +84,8 @@ fn built_in(
     let mut verdicts = Vec::new();
     for algorithm in all {
         for root in roots.clone() {
-            let plan = algorithms::plan(algorithm, collective, ranks, root).ok_or("no plan".to_string())?;
+            let plan =
+                algorithms::plan(algorithm, collective, placement, root).ok_or("no plan".to_string())?;
             verdicts.push(Verdict::of(&plan, limits));
         }
     }

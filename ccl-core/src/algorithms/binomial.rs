@@ -7,7 +7,7 @@
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to, to_all};
-use crate::plan::{Collective, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The binomial tree; see the [module](self).
 pub struct Binomial;
@@ -17,11 +17,11 @@ impl Algorithm for Binomial {
         "binomial"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         collective.rooted().then_some(1)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         ranks.ilog2()
     }
 

@@ -9,10 +9,10 @@
 //! other lay, which has been sent by then.
 
 use super::Algorithm;
-use super::moves::{alone, from, one_lane, step, to};
+use super::moves::{alone, from, one_lane, share_across, step, to};
 use super::pat::all_gather;
 use super::spread::{First, Spread};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The Bruck algorithms; see the [module](self).
 pub struct Bruck;
@@ -25,16 +25,20 @@ impl Algorithm for Bruck {
         "bruck"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         matches!(collective, Collective::AllGather | Collective::AllToAll).then_some(1)
     }
 
-    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+    fn depth(&self, collective: Collective, Placement { ranks, .. }: Placement) -> u32 {
         match collective {
             Collective::AllGather => Spread::new(ranks, 1, First::Near).depth(),
             // As measured on plans: windows overlap, so it is less than all hops of all windows in a row.
             _ => (ranks * ranks.ilog2()).div_ceil(5),
         }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        share_across(self.depth(collective, placement), placement)
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -6,7 +6,7 @@
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to};
-use crate::plan::{Collective, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The pipelined chain; see the [module](self).
 pub struct Chain;
@@ -16,11 +16,11 @@ impl Algorithm for Chain {
         "chain"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         collective.rooted().then_some(1)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         ranks - 1
     }
 

@@ -7,7 +7,7 @@
 
 use super::Algorithm;
 use super::moves::{after, from, step, to};
-use crate::plan::{Collective, Lane, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Lane, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// A lane for each peer; see the [module](self).
 pub struct Exchange;
@@ -17,11 +17,11 @@ impl Algorithm for Exchange {
         "exchange"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         matches!(collective, Collective::AllToAll | Collective::Gather | Collective::Scatter).then_some(1)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         (ranks > 1) as u32
     }
 

@@ -10,7 +10,7 @@ use super::Algorithm;
 use super::cube::{Cube, Role};
 use super::moves::{alone, from, one_lane, step, to, to_all};
 use super::spread::{First, Spread};
-use crate::plan::{Collective, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// Recursive halving and doubling; see the [module](self).
 pub struct Halving;
@@ -20,7 +20,7 @@ impl Algorithm for Halving {
         "halving"
     }
 
-    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, Placement { ranks, .. }: Placement) -> Option<u32> {
         match collective {
             Collective::AllReduce => Some(Cube::new(ranks).corners),
             Collective::AllGather | Collective::ReduceScatter => Some(1),
@@ -28,7 +28,7 @@ impl Algorithm for Halving {
         }
     }
 
-    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+    fn depth(&self, collective: Collective, Placement { ranks, .. }: Placement) -> u32 {
         let cube = Cube::new(ranks);
         match collective {
             Collective::AllReduce => {

@@ -1,6 +1,6 @@
 //! Short forms for writing moves.
 
-use crate::plan::{Lane, Link, Links, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Lane, Link, Links, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// One move.
 pub(super) fn step(from: impl Into<Vec<Source>>, into: impl Into<Vec<Sink>>) -> Move {
@@ -41,6 +41,11 @@ pub(super) fn one_lane(moves: Vec<Move>) -> Program {
 pub(super) fn alone(spec: &Spec) -> Program {
     let chunks = 0..spec.output_chunks(0);
     one_lane(chunks.map(|c| step([Source::Input(c)], [Sink::Output(c)])).collect())
+}
+
+/// How many messages of a row of so many cross hosts, if each is as likely to go to any host as to another.
+pub(super) fn share_across(depth: u32, placement: Placement) -> u32 {
+    (depth * (placement.hosts - 1)).div_ceil(placement.hosts)
 }
 
 /// The other ranks, from the next one round to the previous one. When all ranks send in this order, no two

@@ -8,8 +8,8 @@
 //! other's bytes.
 
 use super::Algorithm;
-use super::moves::{from, one_lane, step, to};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use super::moves::{from, one_lane, share_across, step, to};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The pairwise exchange; see the [module](self).
 pub struct Pairwise;
@@ -19,12 +19,16 @@ impl Algorithm for Pairwise {
         "pairwise"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         (collective == Collective::AllToAll).then_some(1)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         if ranks > 1 { ranks.div_ceil(2) } else { 0 }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        share_across(self.depth(collective, placement), placement)
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -8,7 +8,7 @@
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to, to_all};
 use super::spread::{First, Spread};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// Parallel aggregated trees; see the [module](self).
 pub struct Pat;
@@ -18,12 +18,18 @@ impl Algorithm for Pat {
         "pat"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         matches!(collective, Collective::AllGather | Collective::ReduceScatter).then_some(1)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         Spread::new(ranks, 1, First::Far).depth()
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        // Short hops cross as well, for the ranks at a host's edge.
+        let hosts = self.depth(collective, placement.hosts.into());
+        (2 * hosts).min(self.depth(collective, placement))
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

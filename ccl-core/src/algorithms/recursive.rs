@@ -7,9 +7,9 @@
 
 use super::Algorithm;
 use super::cube::{Cube, Role};
-use super::moves::{alone, from, one_lane, step, to};
+use super::moves::{alone, from, one_lane, share_across, step, to};
 use super::spread::First;
-use crate::plan::{Collective, Move, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Move, Placement, Program, Rank, Sink, Source, Spec};
 
 /// Recursive doubling; see the [module](self).
 pub struct Recursive;
@@ -19,15 +19,23 @@ impl Algorithm for Recursive {
         "recursive"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         matches!(collective, Collective::AllReduce | Collective::AllGather).then_some(1)
     }
 
-    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+    fn depth(&self, collective: Collective, Placement { ranks, .. }: Placement) -> u32 {
         let cube = Cube::new(ranks);
         match collective {
             Collective::AllGather => cube.depth(),
             _ => cube.corners.ilog2() + 2 * (cube.crowd() - 1),
+        }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        match collective {
+            // Pieces of different rounds wait for each other.
+            Collective::AllGather => share_across(self.depth(collective, placement), placement),
+            _ => self.depth(collective, placement.hosts.into()),
         }
     }
 

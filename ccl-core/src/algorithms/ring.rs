@@ -6,7 +6,7 @@
 
 use super::Algorithm;
 use super::moves::{alone, from, one_lane, step, to};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The ring; see the [module](self).
 pub struct Ring;
@@ -16,7 +16,7 @@ impl Algorithm for Ring {
         "ring"
     }
 
-    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, Placement { ranks, .. }: Placement) -> Option<u32> {
         match collective {
             Collective::AllReduce => Some(ranks),
             Collective::AllGather | Collective::ReduceScatter => Some(1),
@@ -24,8 +24,12 @@ impl Algorithm for Ring {
         }
     }
 
-    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+    fn depth(&self, collective: Collective, Placement { ranks, .. }: Placement) -> u32 {
         if collective == Collective::AllReduce { 2 * (ranks - 1) } else { ranks - 1 }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        self.depth(collective, placement).div_ceil(placement.locals())
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

@@ -5,6 +5,11 @@ use std::collections::{HashMap, VecDeque};
 
 /// The longest row of messages of a plan that wait for each other, however many credits there are.
 fn longest_row(plan: &Plan) -> u32 {
+    longest(plan, |_, _| true)
+}
+
+/// The most messages in such a row that `counts` finds to count, by their sender and receiver.
+fn longest(plan: &Plan, counts: impl Fn(Rank, Rank) -> bool) -> u32 {
     let mut links: HashMap<(Rank, Rank, u16), VecDeque<u32>> = HashMap::new();
     let mut lanes = Vec::new();
     for (rank, program) in (0..).zip(&plan.programs) {
@@ -32,7 +37,8 @@ fn longest_row(plan: &Plan) -> u32 {
             for sink in &next.into {
                 if let Sink::Links(to) = sink {
                     for peer in &to.peers {
-                        links.entry((*rank, *peer, to.channel)).or_default().push_back(*depth + 1);
+                        let depth = *depth + u32::from(counts(*rank, *peer));
+                        links.entry((*rank, *peer, to.channel)).or_default().push_back(depth);
                     }
                 }
             }
@@ -46,7 +52,7 @@ fn longest_row(plan: &Plan) -> u32 {
     }
 }
 
-/// Everything that is offered for these numbers of ranks, with a root in the middle.
+/// Everything that is offered for these numbers of ranks, on one host and on several, with a root in the middle.
 fn plans(sizes: impl IntoIterator<Item = u32>) -> Vec<(&'static dyn Algorithm, Plan)> {
     let mut plans = Vec::new();
     for ranks in sizes {
@@ -57,6 +63,13 @@ fn plans(sizes: impl IntoIterator<Item = u32>) -> Vec<(&'static dyn Algorithm, P
                 fits.filter_map(|c| plan(algorithm, c, ranks, root(c))).map(|plan| (algorithm, plan)),
             );
         }
+        // The others know nothing of hosts.
+        for placement in (2..ranks).filter_map(|hosts| Placement::even(ranks, hosts)) {
+            let root = |c: Collective| if c.rooted() { ranks / 3 } else { 0 };
+            plans.extend(Collective::ALL.into_iter().filter_map(|c| {
+                plan(&Hierarchical, c, placement, root(c)).map(|plan| (&Hierarchical as &dyn Algorithm, plan))
+            }));
+        }
     }
     plans
 }
@@ -65,7 +78,10 @@ fn plans(sizes: impl IntoIterator<Item = u32>) -> Vec<(&'static dyn Algorithm, P
 fn every_collective_has_algorithms_and_names_differ() {
     for collective in Collective::ALL {
         for ranks in [1, 2, 3, 1000] {
-            assert!(all().iter().any(|a| a.parts(collective, ranks).is_some()), "{collective} n={ranks}");
+            assert!(
+                all().iter().any(|a| a.parts(collective, ranks.into()).is_some()),
+                "{collective} n={ranks}"
+            );
         }
     }
     for algorithm in all() {
@@ -83,7 +99,11 @@ fn half_of_the_default_credits_is_enough_and_all_work_in_place_with_equal_bits()
             min_credits(&plan, &Limits::default()).unwrap_or_else(|fault| panic!("{what}: {fault}"));
         assert!(credits <= 4, "{what} needs {credits} credits");
         let proof = verify(&plan, &Limits::default()).unwrap_or_else(|fault| panic!("{what}: {fault}"));
-        assert_eq!(proof.in_place, algorithm.in_place_safe(plan.spec.collective, plan.spec.ranks), "{what}");
+        assert_eq!(
+            proof.in_place,
+            algorithm.in_place_safe(plan.spec.collective, plan.spec.placement()),
+            "{what}"
+        );
         assert!(proof.order.same_on_every_rank, "{what}");
     }
 }
@@ -102,7 +122,7 @@ fn direct_reductions_have_the_bits_of_a_serial_loop() {
 fn declared_depth_is_near_that_of_the_plan() {
     for (algorithm, plan) in plans((1..=40).chain([63, 64, 65, 100])) {
         let row = longest_row(&plan);
-        let declared = algorithm.depth(plan.spec.collective, plan.spec.ranks);
+        let declared = algorithm.depth(plan.spec.collective, plan.spec.placement());
         let what = format!("{} {} n={}", plan.algorithm, plan.spec.collective, plan.spec.ranks);
         assert!(declared.abs_diff(row) <= 2 + row / 3, "{what}: declared {declared}, found {row}");
         assert_eq!(declared == 0, row == 0, "{what}");
@@ -110,9 +130,31 @@ fn declared_depth_is_near_that_of_the_plan() {
 }
 
 #[test]
+fn declared_crossings_are_near_those_of_the_plan() {
+    for (ranks, hosts) in
+        [(4, 2), (6, 2), (8, 2), (8, 4), (12, 3), (16, 4), (32, 4), (32, 8), (8, 8), (64, 8)]
+    {
+        let placement = Placement::even(ranks, hosts).unwrap();
+        for &algorithm in all() {
+            for collective in Collective::ALL {
+                let Some(plan) = plan(algorithm, collective, placement, 0) else { continue };
+                let row = longest(&plan, |from, to| placement.are_apart(from, to));
+                let declared = algorithm.crossings(collective, placement);
+                let what = format!("{} {collective} n={ranks} on {hosts} hosts", plan.algorithm);
+                assert!(declared.abs_diff(row) <= 2 + row / 3, "{what}: declared {declared}, found {row}");
+                assert!(
+                    1 <= declared && declared <= algorithm.depth(collective, placement),
+                    "{what}: {declared}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn inner_nodes_of_one_tree_are_leaves_of_the_other() {
     for ranks in 2..200 {
-        let spec = Spec { collective: Collective::Broadcast, ranks, root: 0, parts: 2 };
+        let spec = Spec::new(Collective::Broadcast, ranks, 0, 2);
         let inner = |rank: Rank| {
             let sends = |m: &crate::plan::Move| m.into.iter().any(|s| matches!(s, Sink::Links(_)));
             Tree.program(&spec, rank).lanes.iter().filter(|lane| lane.moves.iter().any(sends)).count()
@@ -141,8 +183,8 @@ fn programs_laid_side_by_side_are_plans_for_more_parts() {
 fn a_program_is_short_for_a_thousand_ranks() {
     for &algorithm in all() {
         for collective in Collective::ALL {
-            let Some(parts) = algorithm.parts(collective, 1000) else { continue };
-            let spec = Spec { collective, ranks: 1000, root: 0, parts };
+            let Some(parts) = algorithm.parts(collective, 1000.into()) else { continue };
+            let spec = Spec::new(collective, 1000, 0, parts);
             for rank in [0, 1, 999] {
                 let moves: usize = algorithm.program(&spec, rank).lanes.iter().map(|l| l.moves.len()).sum();
                 let most = if algorithm.name() == "bruck" { 8000 } else { 2200 };

@@ -6,13 +6,13 @@
 
 use super::Algorithm;
 use super::moves::{alone, from_on, one_lane, step, to_all_on};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The channel of all transfers.
 pub const CHANNEL: u16 = u16::MAX;
 
 /// What a transfer is planned as: two ranks, the sender first.
-pub const SPEC: Spec = Spec { collective: Collective::SendRecv, ranks: 2, root: 0, parts: 1 };
+pub const SPEC: Spec = Spec::new(Collective::SendRecv, 2, 0, 1);
 
 /// The rank of [`SPEC`] that sends.
 pub const SENDER: Rank = 0;
@@ -38,11 +38,11 @@ impl Algorithm for Transfer {
         "transfer"
     }
 
-    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, Placement { ranks, .. }: Placement) -> Option<u32> {
         (collective == Collective::SendRecv && ranks == 2).then_some(1)
     }
 
-    fn depth(&self, _: Collective, _: u32) -> u32 {
+    fn depth(&self, _: Collective, _: Placement) -> u32 {
         1
     }
 

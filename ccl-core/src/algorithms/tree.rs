@@ -15,7 +15,7 @@
 
 use super::Algorithm;
 use super::moves::{alone, from_on, step, to_all_on};
-use crate::plan::{Collective, Lane, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Lane, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The double binary tree; see the [module](self).
 pub struct Tree;
@@ -28,18 +28,25 @@ impl Algorithm for Tree {
         "tree"
     }
 
-    fn parts(&self, collective: Collective, _: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, _: Placement) -> Option<u32> {
         match collective {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Some(TREES),
             _ => None,
         }
     }
 
-    fn depth(&self, collective: Collective, ranks: u32) -> u32 {
+    fn depth(&self, collective: Collective, Placement { ranks, .. }: Placement) -> u32 {
         // The top of the trees has the largest power of two below n for its position, and hangs from the
         // root.
         let height = if ranks > 1 { (ranks - 1).ilog2() + 1 } else { 0 };
         if collective == Collective::AllReduce { 2 * height } else { height }
+    }
+
+    fn crossings(&self, collective: Collective, placement: Placement) -> u32 {
+        // The trees are drawn over ranks, so that their edges begin and end inside hosts.
+        let ways = if collective == Collective::AllReduce { 2 } else { 1 };
+        let hosts = self.depth(collective, placement.hosts.into());
+        (hosts + 2 * ways).min(self.depth(collective, placement))
     }
 
     fn program(&self, spec: &Spec, rank: Rank) -> Program {

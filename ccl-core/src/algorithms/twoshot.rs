@@ -6,7 +6,7 @@
 
 use super::Algorithm;
 use super::moves::{after, alone, before, from, one_lane, step, to, to_all};
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Placement, Program, Rank, Sink, Source, Spec};
 
 /// The direct algorithm of two steps; see the [module](self).
 pub struct TwoShot;
@@ -16,11 +16,11 @@ impl Algorithm for TwoShot {
         "twoshot"
     }
 
-    fn parts(&self, collective: Collective, ranks: u32) -> Option<u32> {
+    fn parts(&self, collective: Collective, Placement { ranks, .. }: Placement) -> Option<u32> {
         (collective == Collective::AllReduce).then_some(ranks)
     }
 
-    fn depth(&self, _: Collective, ranks: u32) -> u32 {
+    fn depth(&self, _: Collective, Placement { ranks, .. }: Placement) -> u32 {
         if ranks > 1 { 2 } else { 0 }
     }
 

@@ -5,9 +5,9 @@ use crate::engine::mix;
 use crate::{Collective, DataType};
 use std::ops::Range;
 
-/// What the arguments of a call and the way it is done come to, on the communicator of this identity. All ranks must have the
-/// same.
-pub(super) fn of_call(identity: u64, call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
+/// What the arguments of a call and the way it is done come to, on the communicator of this identity with this number of
+/// hosts. All ranks must have the same.
+pub(super) fn of_call((identity, hosts): (u64, u32), call: &Call, algorithm: &str, tile_bytes: usize) -> u64 {
     let mut hash = mix(identity, call.collective as u64);
     hash = mix(hash, call.count as u64);
     hash = mix(hash, call.dtype as u64);
@@ -15,6 +15,7 @@ pub(super) fn of_call(identity: u64, call: &Call, algorithm: &str, tile_bytes: u
     hash = mix(hash, if call.collective.reduces() { u64::from(call.op.code()) + 1 } else { 0 });
     hash = mix(hash, u64::from(call.root));
     hash = mix(hash, tile_bytes as u64);
+    hash = mix(hash, u64::from(hosts));
     algorithm.bytes().fold(hash, |hash, byte| mix(hash, u64::from(byte)))
 }
 
@@ -50,28 +51,29 @@ mod tests {
             root: 0,
         };
         let variants = [
-            of_call(7, &call, "ring", 64),
-            of_call(7, &Call { collective: Collective::ReduceScatter, ..call }, "ring", 64),
-            of_call(7, &Call { count: 6, ..call }, "ring", 64),
-            of_call(7, &Call { dtype: DataType::F64, ..call }, "ring", 64),
-            of_call(7, &Call { op: ReduceOp::Max, ..call }, "ring", 64),
-            of_call(7, &Call { root: 1, ..call }, "ring", 64),
-            of_call(7, &call, "tree", 64),
-            of_call(7, &call, "ring", 128),
-            of_call(8, &call, "ring", 64),
-            tag(of_call(7, &call, "ring", 64), 0),
-            tag(of_call(7, &call, "ring", 64), 1),
+            of_call((7, 1), &call, "ring", 64),
+            of_call((7, 1), &Call { collective: Collective::ReduceScatter, ..call }, "ring", 64),
+            of_call((7, 1), &Call { count: 6, ..call }, "ring", 64),
+            of_call((7, 1), &Call { dtype: DataType::F64, ..call }, "ring", 64),
+            of_call((7, 1), &Call { op: ReduceOp::Max, ..call }, "ring", 64),
+            of_call((7, 1), &Call { root: 1, ..call }, "ring", 64),
+            of_call((7, 1), &call, "tree", 64),
+            of_call((7, 1), &call, "ring", 128),
+            of_call((8, 1), &call, "ring", 64),
+            of_call((7, 2), &call, "ring", 64),
+            tag(of_call((7, 1), &call, "ring", 64), 0),
+            tag(of_call((7, 1), &call, "ring", 64), 1),
         ];
         let distinct: std::collections::BTreeSet<_> = variants.iter().collect();
         assert_eq!(distinct.len(), variants.len());
         let scaled = |factor| {
             let factor = Factor::float(DataType::F32, factor).expect("a float type");
-            of_call(7, &Call { op: ReduceOp::PreMulSum(factor), ..call }, "ring", 64)
+            of_call((7, 1), &Call { op: ReduceOp::PreMulSum(factor), ..call }, "ring", 64)
         };
         assert_eq!(scaled(0.5), scaled(2.0), "a factor does not count");
         assert!(!distinct.contains(&scaled(0.5)), "but the operator does");
         let gather = Call { collective: Collective::AllGather, ..call };
-        let same = of_call(7, &Call { op: ReduceOp::Max, ..gather }, "ring", 64);
-        assert_eq!(of_call(7, &gather, "ring", 64), same, "an operator that is not used does not count");
+        let same = of_call((7, 1), &Call { op: ReduceOp::Max, ..gather }, "ring", 64);
+        assert_eq!(of_call((7, 1), &gather, "ring", 64), same, "an operator that is not used does not count");
     }
 }

@@ -33,7 +33,7 @@ use crate::cost::Model;
 use crate::engine::{Blocks, Progress, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
-use crate::plan::{Collective, Rank};
+use crate::plan::{Collective, Placement, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
 use crate::{DataType, ReduceOp};
@@ -86,6 +86,8 @@ pub trait Opener {
 pub struct Communicator {
     rank: Rank,
     ranks: u32,
+    /// How they lie on hosts.
+    placement: Placement,
     config: Config,
     /// `None` for a communicator of one rank, which nobody has to be brought together for.
     bootstrap: Option<Bootstrap>,
@@ -136,11 +138,11 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let routes = Routes::open(&config, &mut bootstrap, opener)?;
+        let mut routes = Routes::open(&config, &mut bootstrap, opener)?;
         let assumptions = routes.assumptions()?;
         // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
-        let (_, cores) = routes.crowd(0);
-        let model = assumptions.model(cores, ranks);
+        let (local, cores) = routes.crowd(0);
+        let model = Model { net: routes.net(&mut bootstrap)?, ..assumptions.model(cores, local) };
         let crew = Crew::assemble(&config, &routes, &mut bootstrap, opener)?;
         let health = Arc::clone(bootstrap.health());
         Communicator::over((rank, ranks), model, Some(bootstrap), health, (routes, crew), config, memory)
@@ -156,10 +158,11 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let (local, cores) = routes.crowd(rank);
+        let placement = routes.placement();
         let threads = crew.threads();
         let (slot_bytes, credits) = routes.limits().unwrap_or((model.slot_bytes, 1));
         model.slot_bytes = slot_bytes;
-        tracing::info!(rank, ranks, local, cores, threads, "communicator ready");
+        tracing::info!(rank, ranks, hosts = placement.hosts, local, cores, threads, "communicator ready");
         // A communicator of one rank meets nobody who would have to know its name.
         let identity = bootstrap.as_ref().map_or_else(monotonic_ns, Bootstrap::identity);
         let host = bootstrap.as_ref().and_then(|b| b.peers().into_iter().nth(rank as usize)).map(|p| p.host);
@@ -173,6 +176,7 @@ impl Communicator {
         Ok(Communicator {
             rank,
             ranks,
+            placement,
             identity,
             bootstrap,
             health,
@@ -203,6 +207,11 @@ impl Communicator {
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// How the ranks lie on hosts, as far as the communicator makes use of it.
+    pub fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// How many calls were made.

@@ -83,7 +83,7 @@ impl Communicator {
         let layout = self.layout(call, &choice)?;
         let reducer = self.reducer(call)?;
         let algorithm = choice.algorithm.name();
-        let fingerprint = fingerprint::of_call(self.identity, call, algorithm, choice.tile_bytes);
+        let fingerprint = fingerprint::of_call(self.whole(), call, algorithm, choice.tile_bytes);
         let about = about(call, algorithm, &layout, fingerprint);
         let shares = self.shares_of(&choice, &layout, in_place);
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
@@ -133,7 +133,7 @@ impl Communicator {
         let reducer = self.reducer(call)?;
         let call = Call { count: 0, ..*call };
         let fingerprint =
-            fingerprint::of_call(self.identity, &call, choice.algorithm.name(), choice.tile_bytes);
+            fingerprint::of_call(self.whole(), &call, choice.algorithm.name(), choice.tile_bytes);
         let fingerprint = fingerprint::of_blocks(fingerprint, known);
         let about = about(&call, choice.algorithm.name(), &layout, fingerprint);
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
@@ -152,7 +152,7 @@ impl Communicator {
         let only = self.only(collective)?;
         let candidates = match self.plans.candidates.entry((collective, root)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Candidates::new(collective, self.ranks, root)?),
+            Entry::Vacant(new) => new.insert(Candidates::new(collective, self.placement, root)?),
         };
         let tile_bytes = self.config.tile_bytes.map(|bytes| bytes.max(dtype.size()));
         candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
@@ -190,11 +190,16 @@ impl Communicator {
     /// The algorithm that the caller or the configuration wants. One that was named for all collectives
     /// counts for those that it can do.
     fn only(&self, collective: Collective) -> Result<Option<&'static str>> {
-        let able = |algorithm: &dyn Algorithm| algorithm.parts(collective, self.ranks).is_some();
+        let able = |algorithm: &dyn Algorithm| algorithm.parts(collective, self.placement).is_some();
         if let Some(name) = self.algorithm {
             return Ok(able(known(name)?).then_some(name));
         }
-        Ok(self.config.algorithm_for(collective, self.ranks))
+        Ok(self.config.algorithm_for(collective, self.placement))
+    }
+
+    /// What a plan is of, beside the call.
+    fn whole(&self) -> (u64, u32) {
+        (self.identity, self.placement.hosts)
     }
 
     fn layout(&self, call: &Call, choice: &Choice) -> Result<Layout> {
@@ -203,11 +208,11 @@ impl Communicator {
     }
 
     fn spec(&self, collective: Collective, root: Rank, algorithm: &dyn Algorithm) -> Result<Spec> {
-        let parts = algorithm.parts(collective, self.ranks).ok_or_else(|| {
+        let parts = algorithm.parts(collective, self.placement).ok_or_else(|| {
             let what = format!("algorithm {} for {collective} on {} ranks", algorithm.name(), self.ranks);
             Error::unsupported(what, "choose another, or let the cost function choose")
         })?;
-        Ok(Spec { collective, ranks: self.ranks, root, parts })
+        Ok(Spec::placed(collective, self.placement, root, parts))
     }
 
     /// The bound schedule of a plan; made, proved and connected the first time, and the first time that it is shared out.
@@ -300,7 +305,7 @@ impl Communicator {
             return Ok(Some(Arc::clone(references)));
         }
         let started = Instant::now();
-        let plan = algorithms::plan(algorithm, spec.collective, spec.ranks, spec.root)
+        let plan = algorithms::plan(algorithm, spec.collective, spec.placement(), spec.root)
             .ok_or_else(|| Error::unsupported(algorithm.name(), "it has parts but no plan"))?;
         let limits = Limits { credits: self.credits, ..Limits::default() };
         let (_, references) = verify::verify_references(&plan, &limits).map_err(|fault| {

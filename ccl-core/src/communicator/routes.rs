@@ -1,5 +1,7 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
+mod hosts;
+
 use super::Opener;
 use super::cores::Cores;
 use super::table::RouteTable;
@@ -42,9 +44,9 @@ impl Assumptions {
         Ok(Assumptions { constants: tuned.constants })
     }
 
-    /// The model for so many ranks on so many cores.
-    pub(super) fn model(&self, cores: u32, ranks: u32) -> Model {
-        Model::tuned(self.constants, cores, ranks)
+    /// The model for so many ranks of a host on so many cores.
+    pub(super) fn model(&self, cores: u32, local_ranks: u32) -> Model {
+        Model::tuned(self.constants, cores, local_ranks)
     }
 }
 
@@ -347,10 +349,7 @@ impl Routes {
     pub(super) fn route(&mut self, peer: Rank) -> Route {
         let chosen = self.choose(peer).map(|index| {
             let transport = self.transports[index].name();
-            let address =
-                self.introductions[peer as usize].transports.iter().find(|(name, _)| name == transport);
-            let reach = address.and_then(|(_, address)| self.transports[index].probe(peer, address).ok());
-            let how = reach.map_or_else(String::new, |reach| {
+            let how = self.reach(index, peer).map_or_else(String::new, |reach| {
                 format!(", about {:.1} us and {:.0} GB/s", reach.latency_ns / 1e3, reach.bandwidth)
             });
             let scope = match self.transports[index].capabilities().one_host {
@@ -499,6 +498,7 @@ impl Fabric for Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Placement;
     use crate::transport::LocalHub;
 
     #[test]
@@ -522,9 +522,12 @@ mod tests {
         ];
         for rank in 0..2 {
             let routes = Routes::new(rank, vec![Box::new(here.transport(rank))], introductions.clone());
+            assert_eq!(Some(routes.placement()), Placement::even(4, 2));
             assert_eq!([routes.crowd(0), routes.crowd(1)], [(2, 2); 2]);
             assert_eq!([routes.crowd(2), routes.crowd(3)], [(2, 1); 2]);
         }
-        assert_eq!(Routes::new(0, Vec::new(), introductions).crowd(0), (1, 1), "alone without a transport");
+        let apart = Routes::new(0, Vec::new(), introductions);
+        assert_eq!(apart.crowd(0), (1, 1), "alone without a transport");
+        assert_eq!(Some(apart.placement()), Placement::even(4, 4));
     }
 }

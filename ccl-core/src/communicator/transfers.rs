@@ -156,7 +156,7 @@ impl Communicator {
                 "let the buffers be apart, or the same",
             ));
         }
-        let spec = Spec { collective: Collective::AllGather, ranks: 1, root: 0, parts: 1 };
+        let spec = Spec::new(Collective::AllGather, 1, 0, 1);
         let schedule = match self.transfers.copy {
             Some(schedule) => schedule,
             None => {

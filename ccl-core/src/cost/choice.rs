@@ -3,7 +3,7 @@
 use super::{Demand, Model};
 use crate::algorithms::{self, Algorithm};
 use crate::error::{Error, Result};
-use crate::plan::{Collective, Rank};
+use crate::plan::{Collective, Placement, Rank};
 
 /// An algorithm for a call.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ pub struct Wish<'a> {
 /// The algorithms for one collective on one communicator, ready to be priced.
 pub struct Candidates {
     collective: Collective,
-    ranks: u32,
+    placement: Placement,
     demands: Vec<(&'static dyn Algorithm, Demand)>,
 }
 
@@ -43,11 +43,14 @@ pub struct Candidates {
 const MIN_TILE: usize = 32 << 10;
 
 impl Candidates {
-    /// Profiles of all algorithms that do this. Takes time in proportion to the number of ranks; keep it.
+    /// Profiles of all algorithms that do this, for ranks that lie like this (a number of them: on one host). Takes time in
+    /// proportion to the number of ranks; keep it.
     ///
     /// # Errors
     /// No ranks, or a root that is none of them.
-    pub fn new(collective: Collective, ranks: u32, root: Rank) -> Result<Candidates> {
+    pub fn new(collective: Collective, placement: impl Into<Placement>, root: Rank) -> Result<Candidates> {
+        let placement = placement.into();
+        let ranks = placement.ranks;
         if root >= ranks {
             return Err(Error::invalid(
                 format!("root {root} of {ranks} ranks"),
@@ -55,8 +58,8 @@ impl Candidates {
             ));
         }
         let all = algorithms::all().iter();
-        let demands = all.filter_map(|a| Some((*a, Demand::new(*a, collective, ranks, root)?))).collect();
-        Ok(Candidates { collective, ranks, demands })
+        let demands = all.filter_map(|a| Some((*a, Demand::new(*a, collective, placement, root)?))).collect();
+        Ok(Candidates { collective, placement, demands })
     }
 
     /// What they are for.
@@ -66,7 +69,12 @@ impl Candidates {
 
     /// For how many ranks.
     pub fn ranks(&self) -> u32 {
-        self.ranks
+        self.placement.ranks
+    }
+
+    /// How these lie on hosts.
+    pub fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// Those that do this, in the order in which they are preferred at equal prices.
@@ -92,7 +100,7 @@ impl Candidates {
     ) -> Result<Choice> {
         let Wish { algorithm: only, tile_bytes } = wish;
         let fits = || {
-            let safe = |a: &dyn Algorithm| !in_place || a.in_place_safe(self.collective, self.ranks);
+            let safe = |a: &dyn Algorithm| !in_place || a.in_place_safe(self.collective, self.placement);
             self.demands.iter().filter(move |(a, _)| safe(*a))
         };
         let mut best: Option<Choice> = None;
@@ -115,7 +123,7 @@ impl Candidates {
                     "algorithm '{}' for {}{place} on {} ranks",
                     only.unwrap_or("any"),
                     self.collective,
-                    self.ranks
+                    self.placement.ranks
                 ),
                 format!("one of {}", names.join(", ")),
             )
@@ -146,12 +154,12 @@ pub fn price(
     model: &Model,
     algorithm: &dyn Algorithm,
     collective: Collective,
-    ranks: u32,
+    placement: impl Into<Placement>,
     root: Rank,
     block_bytes: usize,
     tile_bytes: usize,
 ) -> Option<f64> {
-    Some(Demand::new(algorithm, collective, ranks, root)?.price(model, block_bytes, tile_bytes))
+    Some(Demand::new(algorithm, collective, placement, root)?.price(model, block_bytes, tile_bytes))
 }
 
 /// [`Candidates::choose`], for a single call.
@@ -161,11 +169,11 @@ pub fn price(
 pub fn choose(
     model: &Model,
     collective: Collective,
-    ranks: u32,
+    placement: impl Into<Placement>,
     root: Rank,
     block_bytes: usize,
     in_place: bool,
     wish: Wish<'_>,
 ) -> Result<Choice> {
-    Candidates::new(collective, ranks, root)?.choose(model, block_bytes, in_place, wish)
+    Candidates::new(collective, placement, root)?.choose(model, block_bytes, in_place, wish)
 }

@@ -2,7 +2,7 @@
 
 use super::{Constants, Model};
 use crate::algorithms::Algorithm;
-use crate::plan::{Collective, Program, Rank, Sink, Source, Spec};
+use crate::plan::{Collective, Lane, Placement, Program, Rank, Sink, Source, Spec};
 use std::collections::BTreeSet;
 
 /// What a rank does in one tile.
@@ -61,20 +61,91 @@ impl Work {
     }
 }
 
+/// What crosses from host to host in one tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Crossing {
+    /// Messages in a row.
+    depth: f64,
+    /// Messages that the busier direction of the root's host carries.
+    messages: f64,
+    /// Whether a lane waits, before it can begin with the next tile, for what comes back on what it has sent.
+    returns: bool,
+}
+
+impl Crossing {
+    /// Of an algorithm whose rows of messages cross so many times.
+    fn of(algorithm: &dyn Algorithm, spec: &Spec, depth: u32) -> Crossing {
+        let placement = spec.placement();
+        let first = spec.root - spec.root % placement.locals();
+        let (mut sent, mut received, mut returns) = (0usize, 0usize, false);
+        for rank in first..first + placement.locals() {
+            for lane in &algorithm.program(spec, rank).lanes {
+                let (sends, receives) = ends_across(lane, placement, rank);
+                (sent, received) = (sent + sends, received + receives);
+                returns |= receives > 0 && begins_a_row(lane);
+            }
+        }
+        Crossing { depth: f64::from(depth), messages: sent.max(received) as f64, returns }
+    }
+
+    /// What the network adds to the first tile, and how long each further one takes with it if the busiest rank alone
+    /// needs `tile` nanoseconds.
+    fn add_to(&self, tile: f64, model: &Model, piece: f64) -> (f64, f64) {
+        let message = model.net.message_ns(piece);
+        let (wire, latency) = (self.messages * message, self.depth * model.net.latency_ns);
+        let first = latency + wire.max(self.depth * message);
+        // Either the ranks work on a tile while others are on their way, or all wait for each other.
+        let next = if self.returns { tile + wire + latency } else { tile.max(wire) };
+        (first, next)
+    }
+}
+
+/// How many messages a lane sends to other hosts, and how many it receives from there.
+fn ends_across(lane: &Lane, placement: Placement, rank: Rank) -> (usize, usize) {
+    let across = |peer: &Rank| placement.are_apart(rank, *peer);
+    let (mut sent, mut received) = (0, 0);
+    for m in &lane.moves {
+        received += m.from.iter().filter(|s| matches!(s, Source::Link(link) if across(&link.peer))).count();
+        for sink in &m.into {
+            if let Sink::Links(links) = sink {
+                sent += links.peers.iter().filter(|peer| across(peer)).count();
+            }
+        }
+    }
+    (sent, received)
+}
+
+/// Whether a lane sends before it receives. One that receives first only passes on.
+fn begins_a_row(lane: &Lane) -> bool {
+    let receives = |s: &Source| matches!(s, Source::Link(_));
+    let sends = |s: &Sink| matches!(s, Sink::Links(_));
+    let first = lane.moves.iter().find(|m| m.from.iter().any(receives) || m.into.iter().any(sends));
+    first.is_some_and(|m| !m.from.iter().any(receives))
+}
+
 /// What an algorithm asks for, whatever the size of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
     spec: Spec,
     depth: f64,
+    /// `None` on one host.
+    crossing: Option<Crossing>,
     /// Of the ranks that may have most to do.
     work: Vec<Work>,
 }
 
 impl Demand {
-    /// Reads it off some ranks' programs; `None` where the algorithm does not do this. Takes time in
-    /// proportion to the number of ranks.
-    pub fn new(algorithm: &dyn Algorithm, collective: Collective, ranks: u32, root: Rank) -> Option<Demand> {
-        let spec = Spec { collective, ranks, root, parts: algorithm.parts(collective, ranks)? };
+    /// Reads it off some ranks' programs, with several hosts off those of the root's host; `None` where the algorithm
+    /// does not do this. Takes time in proportion to the number of ranks, times that of those whose programs are read.
+    pub fn new(
+        algorithm: &dyn Algorithm,
+        collective: Collective,
+        placement: impl Into<Placement>,
+        root: Rank,
+    ) -> Option<Demand> {
+        let placement = placement.into();
+        let ranks = placement.ranks;
+        let spec = Spec::placed(collective, placement, root, algorithm.parts(collective, placement)?);
         // The root and its neighbours, the tops of trees, and one of the crowd.
         let from_root = [0, 1, 2, ranks - 1, ranks / 2, 1 << ranks.ilog2() >> 1];
         let sample: BTreeSet<Rank> = from_root
@@ -82,13 +153,16 @@ impl Demand {
             .map(|d| ((u64::from(root) + u64::from(*d)) % u64::from(ranks)) as Rank)
             .collect();
         let work = sample.into_iter().map(|rank| Work::of(&algorithm.program(&spec, rank))).collect();
-        Some(Demand { spec, depth: f64::from(algorithm.depth(collective, ranks)), work })
+        let depth = f64::from(algorithm.depth(collective, placement));
+        let crossing = (placement.hosts > 1)
+            .then(|| Crossing::of(algorithm, &spec, algorithm.crossings(collective, placement)));
+        Some(Demand { spec, depth, crossing, work })
     }
 
     /// Nanoseconds for blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the
     /// size of the blocks.
     pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> f64 {
-        let Spec { collective, ranks, root, parts } = self.spec;
+        let Spec { collective, ranks, root, parts, .. } = self.spec;
         let constants = &model.constants;
         let part = block_bytes as f64 / f64::from(parts);
         let piece = part.min(tile_bytes.max(1) as f64);
@@ -118,6 +192,13 @@ impl Demand {
         let switch = if crowding > 1.0 { constants.switch_ns * crowding } else { 0.0 };
         let bytes = piece * (beta + constants.gamma_ns_per_byte);
         let hop = constants.step_ns + 2.0 * constants.message_ns + bytes;
-        self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop) + (tiles - 1.0) * tile
+        let row = self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop);
+        match &self.crossing {
+            None => row + (tiles - 1.0) * tile,
+            Some(crossing) => {
+                let (first, next) = crossing.add_to(tile, model, piece);
+                row + first + (tiles - 1.0) * next
+            }
+        }
     }
 }

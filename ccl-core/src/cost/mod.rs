@@ -11,6 +11,11 @@
 //! comes back before it can go on. With more ranks than cores the work of all ranks
 //! shares the cores, and a message in the row also waits until its receiver gets a core.
 //!
+//! Messages between hosts are a second class of link ([`Net`]), with a latency of their own and a network that the ranks of
+//! a host share: it carries one message after the other, of all ranks of the host on which the root is. An algorithm whose
+//! lanes only pass on keeps it busy while the ranks work on other tiles; one whose lanes send and wait for the answer
+//! pays work, network and latency one after the other, tile by tile.
+//!
 //! What things take on a machine are its [`Constants`]: built in, or tuned there. All ranks of a communicator must
 //! choose alike, so they all price with one [`Model`].
 
@@ -22,4 +27,4 @@ mod tests;
 
 pub use choice::{Candidates, Choice, Wish, choose, price};
 pub use demand::Demand;
-pub use model::{Constants, Model};
+pub use model::{Constants, Model, Net};

@@ -1,5 +1,6 @@
 //! What things take on a machine.
 
+use crate::transport::Reach;
 use serde::{Deserialize, Serialize};
 
 macro_rules! constants {
@@ -61,23 +62,71 @@ impl Constants {
     /// Why they cannot be those of a machine, if so: prices must stay finite and positive.
     pub fn fault(&self) -> Option<String> {
         let built_in = Constants::default().each();
-        self.each().into_iter().zip(built_in).find_map(|((name, value), (_, usual))| {
-            let (least, most) = (usual / MOST, usual * MOST);
-            let fits = (least..=most).contains(&value);
-            (!fits).then(|| format!("{name} is {value}, not between {least:.3} and {most:.0}"))
-        })
+        self.each().into_iter().zip(built_in).find_map(|((name, value), (_, usual))| off(name, value, usual))
     }
+}
+
+/// What is wrong with a value that is usually like this, if it is far off.
+fn off(name: &str, value: f64, usual: f64) -> Option<String> {
+    let (least, most) = (usual / MOST, usual * MOST);
+    let fits = (least..=most).contains(&value);
+    (!fits).then(|| format!("{name} is {value}, not between {least:.3} and {most:.0}"))
 }
 
 /// How many times larger than the caches the buffers of all ranks must be for streaming stores. Measured with two ranks on
 /// two Zen 5 cores: at 64 MiB and above they took 5 to 8 % less, at 16 MiB as much, at 4 MiB a tenth more.
 const STREAMED_CACHES: f64 = 8.0;
 
-/// A machine, and how the ranks of a communicator lie on it.
+/// What a message takes that goes from one host to another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Net {
+    /// A short message, from rank to rank, in nanoseconds.
+    pub latency_ns: f64,
+    /// A byte, in nanoseconds, while one rank of the host sends: those that send at the same time share this.
+    pub ns_per_byte: f64,
+}
+
+/// Messages that a host can send in the time that one is on its way. Transports do not say it; for processors that write to
+/// sockets and for cards that take work requests alike, a message takes of the order of a tenth of its latency.
+const MESSAGES_PER_LATENCY: f64 = 8.0;
+
+impl Net {
+    /// One that a transport says to reach so well.
+    pub fn of(reach: Reach) -> Net {
+        Net { latency_ns: reach.latency_ns, ns_per_byte: 1.0 / reach.bandwidth }
+    }
+
+    /// What a message takes of the host's share of the network.
+    pub(super) fn message_ns(&self, bytes: f64) -> f64 {
+        self.latency_ns / MESSAGES_PER_LATENCY + bytes * self.ns_per_byte
+    }
+
+    /// Why this can be no network, if so: prices must stay finite and positive.
+    pub fn fault(&self) -> Option<String> {
+        let usual = Net::default();
+        let pairs = [
+            ("latency_ns", self.latency_ns, usual.latency_ns),
+            ("ns_per_byte", self.ns_per_byte, usual.ns_per_byte),
+        ];
+        pairs.into_iter().find_map(|(name, value, usual)| off(name, value, usual))
+    }
+}
+
+impl Default for Net {
+    /// A card of 100 Gbit/s.
+    fn default() -> Net {
+        Net { latency_ns: 2000.0, ns_per_byte: 1.0 / 12.0 }
+    }
+}
+
+/// Machines that are alike, the network between them, and how the ranks of a communicator lie on each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// What things take.
     pub constants: Constants,
+    /// What messages between hosts take, where there are several.
+    pub net: Net,
     /// Whether a piece for several peers is written once.
     pub shared_slots: bool,
     /// Cores of this machine.
@@ -98,6 +147,7 @@ impl Model {
     pub fn tuned(constants: Constants, cores: u32, ranks: u32) -> Model {
         Model {
             constants,
+            net: Net::default(),
             shared_slots: true,
             cores: cores.max(1),
             local_ranks: ranks.max(1),

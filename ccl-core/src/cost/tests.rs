@@ -1,6 +1,6 @@
 use super::*;
 use crate::algorithms;
-use crate::plan::Collective;
+use crate::plan::{Collective, Placement};
 
 fn best(ranks: u32, collective: Collective, bytes: usize) -> Choice {
     let model = Model::shared_memory(ranks, ranks);
@@ -47,7 +47,7 @@ fn an_override_is_obeyed_at_every_size() {
         for bytes in [0, 8, 1 << 30] {
             let only = Wish { algorithm: Some(algorithm.name()), ..Wish::default() };
             let choice = choose(&model, Collective::AllGather, 5, 0, bytes, false, only);
-            match algorithm.parts(Collective::AllGather, 5) {
+            match algorithm.parts(Collective::AllGather, 5.into()) {
                 Some(_) => assert_eq!(choice.unwrap().algorithm.name(), algorithm.name()),
                 None => assert!(choice.is_err()),
             }
@@ -120,7 +120,7 @@ fn more_ranks_than_cores_cost_more_and_favour_few_dependent_messages() {
     let cost = |model: &Model| price(model, ring, Collective::AllReduce, 8, 0, 1 << 20, 64 << 10).unwrap();
     assert!(cost(&narrow) > cost(&wide));
     let choice = choose(&narrow, Collective::AllReduce, 8, 0, 1 << 20, false, Wish::default()).unwrap();
-    assert!(choice.algorithm.depth(Collective::AllReduce, 8) <= 2, "{choice:?}");
+    assert!(choice.algorithm.depth(Collective::AllReduce, 8.into()) <= 2, "{choice:?}");
 }
 
 #[test]
@@ -138,4 +138,128 @@ fn only_calls_much_larger_than_the_caches_are_written_past_them() {
     let model = Model::shared_memory(2, 2);
     assert!(!model.streams(2 * (16 << 20)) && model.streams(2 * (64 << 20)));
     assert!(!Model::shared_memory(2, 1).streams(2 * (16 << 20)), "fewer ranks share them");
+}
+
+/// Two hosts of four ranks, with a core for each rank.
+fn two_hosts(net: Net) -> (Placement, Model) {
+    (Placement::even(8, 2).unwrap(), Model { net, ..Model::shared_memory(4, 4) })
+}
+
+const TCP: Net = Net { latency_ns: 20_000.0, ns_per_byte: 0.4 };
+
+#[test]
+fn long_calls_on_several_hosts_cross_as_little_as_can_be() {
+    for net in [Net::default(), TCP] {
+        let (placement, model) = two_hosts(net);
+        let chosen = |collective, bytes| {
+            choose(&model, collective, placement, 0, bytes, false, Wish::default()).unwrap().algorithm.name()
+        };
+        for bytes in [1 << 20, 16 << 20, 256 << 20] {
+            assert_eq!(chosen(Collective::AllReduce, bytes), "hierarchical", "{bytes} {net:?}");
+            assert_eq!(chosen(Collective::ReduceScatter, bytes / 8), "hierarchical", "{bytes} {net:?}");
+            assert_eq!(chosen(Collective::AllGather, bytes / 8), "hierarchical", "{bytes} {net:?}");
+        }
+        // A chain crosses as seldom; trees drawn over ranks do not.
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            let price = |name| {
+                let algorithm = algorithms::by_name(name).unwrap();
+                price(&model, algorithm, collective, placement, 0, 16 << 20, 64 << 10).unwrap()
+            };
+            assert!(price("hierarchical") < 0.8 * price("tree"), "{collective} {net:?}");
+            assert!(price("hierarchical") < 1.3 * price("chain"), "{collective} {net:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_hierarchical_on_one_host_or_with_one_rank_on_each() {
+    for placement in [Placement::one_host(8), Placement::even(8, 8).unwrap()] {
+        for collective in Collective::ALL {
+            let candidates = Candidates::new(collective, placement, 0).unwrap();
+            assert!(
+                candidates.algorithms().all(|a| a.name() != "hierarchical"),
+                "{collective} {placement:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_crosses_costs_what_the_network_takes() {
+    let (placement, slow) = two_hosts(TCP);
+    let fast = Model { net: Net::default(), ..slow };
+    let at = |model: &Model, placement: Placement, name: &str, bytes| {
+        let algorithm = algorithms::by_name(name).unwrap();
+        price(model, algorithm, Collective::AllReduce, placement, 0, bytes, 64 << 10).unwrap()
+    };
+    for name in ["oneshot", "twoshot", "ring", "tree", "recursive", "halving"] {
+        for bytes in [8, 1 << 20] {
+            let prices = [
+                at(&fast, 8.into(), name, bytes),
+                at(&fast, placement, name, bytes),
+                at(&slow, placement, name, bytes),
+            ];
+            assert!(prices.is_sorted_by(|a, b| a < b), "{name} {bytes}: {prices:?}");
+        }
+    }
+    // In a row: one, two, four across; and a host's network takes one message after the other.
+    let short = |name| at(&slow, placement, name, 8);
+    assert!(short("hierarchical") < short("twoshot") && short("hierarchical") < short("ring"));
+    assert!((2.0..4.0).contains(&(short("hierarchical") / TCP.latency_ns)), "{}", short("hierarchical"));
+    // Half of a ring's bytes, where the network is what takes the time.
+    let long = |name| at(&slow, placement, name, 256 << 20);
+    assert!(
+        (1.5..2.5).contains(&(long("ring") / long("hierarchical"))),
+        "{}",
+        long("ring") / long("hierarchical")
+    );
+}
+
+#[test]
+fn ranks_that_lie_one_to_a_host_pay_the_network_for_every_message() {
+    let model = Model { net: TCP, ..Model::shared_memory(4, 1) };
+    let ring = algorithms::by_name("ring").unwrap();
+    let cost = |hosts| {
+        let placement = Placement::even(8, hosts).unwrap();
+        price(&model, ring, Collective::AllReduce, placement, 0, 8, 64).unwrap()
+    };
+    assert!([1, 2, 4, 8].map(cost).is_sorted_by(|few, many| few < many));
+    assert!(cost(8) > 14.0 * TCP.latency_ns);
+}
+
+#[test]
+fn prices_on_hosts_are_positive_finite_and_grow() {
+    for (ranks, hosts) in [(4, 2), (8, 2), (12, 3), (8, 8), (64, 8)] {
+        let placement = Placement::even(ranks, hosts).unwrap();
+        for collective in Collective::ALL {
+            let candidates =
+                Candidates::new(collective, placement, ranks / 2 * u32::from(collective.rooted())).unwrap();
+            for net in [Net::default(), TCP] {
+                let model = Model { net, ..Model::shared_memory(8, placement.locals()) };
+                for algorithm in candidates.algorithms() {
+                    let only = Wish { algorithm: Some(algorithm.name()), ..Wish::default() };
+                    let mut last = 0.0;
+                    for bytes in std::iter::once(0).chain((0..=40).map(|bits| 1usize << bits)) {
+                        let ns = candidates.choose(&model, bytes, true, only).unwrap().predicted_ns;
+                        assert!(
+                            ns.is_finite() && ns > 0.0 && ns >= last,
+                            "{} {collective} {placement:?} {bytes}: {ns} after {last}",
+                            algorithm.name()
+                        );
+                        last = ns;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_network_of_no_machine_is_told_by_name() {
+    assert_eq!(Net::default().fault(), None);
+    for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let (latency, bandwidth) = (Net { latency_ns: wrong, ..TCP }, Net { ns_per_byte: wrong, ..TCP });
+        assert!(latency.fault().is_some_and(|why| why.contains("latency_ns")), "{wrong}");
+        assert!(bandwidth.fault().is_some_and(|why| why.contains("ns_per_byte")), "{wrong}");
+    }
 }

@@ -90,7 +90,7 @@ mod tests {
         let hub = LocalHub::new(RANKS, 64, credits);
         let mut transports: Vec<_> = (0..RANKS).map(|rank| hub.transport(rank)).collect();
         connect(&mut transports, &mesh(RANKS, 1));
-        let spec = Spec { collective, ranks: RANKS, root: 0, parts: 1 };
+        let spec = Spec::new(collective, RANKS, 0, 1);
         let member = |(rank, mut transport): (u32, LocalTransport)| {
             let program = OneShot.program(&spec, rank);
             let mut schedule = Schedule::bind(&spec, rank, &program, &mut Ends(&mut transport)).unwrap();

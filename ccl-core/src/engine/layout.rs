@@ -276,7 +276,7 @@ mod tests {
     use crate::plan::Collective;
 
     fn spec(collective: Collective, ranks: u32, parts: u32) -> Spec {
-        Spec { collective, ranks, root: 0, parts }
+        Spec::new(collective, ranks, 0, parts)
     }
 
     #[test]

@@ -165,8 +165,8 @@ mod tests {
 
     /// What the moves of rank 0 of two are, in letters.
     fn moves(algorithm: &dyn Algorithm, collective: Collective, op: ReduceOp, tile_bytes: usize) -> String {
-        let parts = algorithm.parts(collective, 2).unwrap();
-        let spec = Spec { collective, ranks: 2, root: 0, parts };
+        let parts = algorithm.parts(collective, 2.into()).unwrap();
+        let spec = Spec::new(collective, 2, 0, parts);
         let schedule = Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap();
         let layout = Layout::new(&spec, 0, 16, DataType::F32, tile_bytes).unwrap();
         let task = schedule.task(layout, Reducer::new(DataType::F32, op, 2).unwrap()).unwrap();

@@ -138,8 +138,8 @@ mod tests {
     use crate::{DataType, ReduceOp};
 
     fn schedule(algorithm: &dyn Algorithm, collective: Collective) -> Schedule {
-        let parts = algorithm.parts(collective, 4).unwrap();
-        let spec = Spec { collective, ranks: 4, root: 0, parts };
+        let parts = algorithm.parts(collective, 4.into()).unwrap();
+        let spec = Spec::new(collective, 4, 0, parts);
         Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap()
     }
 

@@ -67,7 +67,7 @@ pub(super) struct Uneven {
 
 impl Uneven {
     pub(super) fn new(spec: &Spec, rank: Rank, blocks: &Blocks, element: usize) -> Result<Uneven> {
-        let Spec { collective, ranks, root, parts } = *spec;
+        let Spec { collective, ranks, root, parts, .. } = *spec;
         let pairwise = match collective {
             Collective::AllGather | Collective::ReduceScatter => false,
             Collective::AllToAll | Collective::Gather | Collective::Scatter => true,
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn uneven(collective: Collective, rank: Rank, blocks: &Blocks) -> Result<Uneven> {
-        Uneven::new(&Spec { collective, ranks: 3, root: 1, parts: 1 }, rank, blocks, 4)
+        Uneven::new(&Spec::new(collective, 3, 1, 1), rank, blocks, 4)
     }
 
     #[test]

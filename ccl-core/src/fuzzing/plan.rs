@@ -1,8 +1,8 @@
 //! Plan files.
 
-use crate::algorithms::{self, transfer};
+use crate::algorithms::{self, Hierarchical, transfer};
 use crate::cluster::{Cluster, Faults, Settings};
-use crate::plan::{Collective, Plan, Rank, Spec};
+use crate::plan::{Collective, Placement, Plan, Rank, Spec};
 use crate::simd::Level;
 use crate::verify::{Limits, min_credits, verify, verify_references};
 use crate::{DataType, ReduceOp};
@@ -107,6 +107,9 @@ pub(super) fn seeds() -> Vec<(String, Vec<u8>)> {
                 add(algorithms::plan(*algorithm, collective, ranks, root));
             }
         }
+    }
+    for collective in Collective::ALL {
+        add(Placement::even(4, 2).and_then(|two| algorithms::plan(&Hierarchical, collective, two, 0)));
     }
     add(algorithms::plan(&transfer::Transfer, Collective::SendRecv, 2, 0));
     seeds

@@ -25,6 +25,8 @@ struct File<P> {
     #[serde(default)]
     root: Rank,
     parts: u32,
+    #[serde(default = "super::one_host", skip_serializing_if = "super::is_one_host")]
+    hosts: u32,
     algorithm: String,
     programs: P,
 }
@@ -38,9 +40,10 @@ struct Head {
 impl Plan {
     /// The plan as a JSON file, a line per rank.
     pub fn to_json(&self) -> String {
-        let Spec { collective, ranks, root, parts } = self.spec;
+        let Spec { collective, ranks, root, parts, hosts } = self.spec;
         let (algorithm, programs) = (self.algorithm.clone(), &self.programs);
-        let file = File { version: VERSION, collective, ranks, root, parts, algorithm, programs };
+        let version = VERSION;
+        let file = File { version, collective, ranks, root, parts, hosts, algorithm, programs };
         // Serialisation to a string fails only on maps without string keys and on failing implementations
         // of Serialize; these types derive theirs and have no maps.
         serde_json::to_string(&file).expect("plans serialise").replace("{\"lanes\":", "\n{\"lanes\":")
@@ -61,14 +64,14 @@ impl Plan {
             return Err(malformed(format!("version {}; this build reads version {VERSION}", head.version)));
         }
         let file: File<Vec<Program>> = serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
-        let File { version: _, collective, ranks, root, parts, algorithm, programs } = file;
+        let File { version: _, collective, ranks, root, parts, hosts, algorithm, programs } = file;
         if algorithm.is_empty() || algorithm.len() > MAX_NAME || algorithm.contains(char::is_control) {
             return Err(malformed(format!(
                 "'{}' as the algorithm's name; give it 1 to {MAX_NAME} bytes of printable text",
                 excerpt(&algorithm)
             )));
         }
-        let plan = Plan { spec: Spec { collective, ranks, root, parts }, algorithm, programs };
+        let plan = Plan { spec: Spec { collective, ranks, root, parts, hosts }, algorithm, programs };
         let proof = verify(&plan, limits).map_err(|fault| ErrorKind::PlanRejected(fault.to_string()))?;
         Ok((plan, proof))
     }

@@ -35,6 +35,7 @@
 
 mod file;
 mod graph;
+mod placement;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use file::MAX_FILE_BYTES;
+pub use placement::Placement;
 
 /// A member of a communicator: 0 … n-1.
 pub type Rank = u32;
@@ -214,9 +216,37 @@ pub struct Spec {
     pub root: Rank,
     /// Parts into which each block is cut, at least 1.
     pub parts: u32,
+    /// Hosts on which the ranks lie as [`Placement`] says; 1 where nothing is known of hosts.
+    #[serde(default = "one_host", skip_serializing_if = "is_one_host")]
+    pub hosts: u32,
+}
+
+const fn one_host() -> u32 {
+    1
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_one_host(hosts: &u32) -> bool {
+    *hosts == 1
 }
 
 impl Spec {
+    /// For ranks of one host.
+    pub const fn new(collective: Collective, ranks: u32, root: Rank, parts: u32) -> Spec {
+        Spec { collective, ranks, root, parts, hosts: 1 }
+    }
+
+    /// For ranks that lie like this.
+    pub const fn placed(collective: Collective, placement: Placement, root: Rank, parts: u32) -> Spec {
+        Spec { collective, ranks: placement.ranks, root, parts, hosts: placement.hosts }
+    }
+
+    /// How its ranks lie on hosts.
+    pub const fn placement(&self) -> Placement {
+        Placement { ranks: self.ranks, hosts: self.hosts }
+    }
+
     /// Chunks in the send buffer of `rank`.
     pub const fn input_chunks(&self, rank: Rank) -> u32 {
         self.collective.input_blocks(self.ranks, rank, self.root) * self.parts

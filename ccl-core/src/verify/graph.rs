@@ -4,7 +4,7 @@
 //! anything runs: which send feeds which receive, and which move wrote a scratch piece last.
 
 use super::{Fault, Limits, Place};
-use crate::plan::{Plan, Rank, Sink, Source, Spec};
+use crate::plan::{Placement, Plan, Rank, Sink, Source, Spec};
 use std::collections::HashMap;
 
 /// A move, numbered through all lanes of all ranks.
@@ -131,13 +131,16 @@ impl Graph {
 }
 
 fn check_spec(plan: &Plan) -> Result<(), Fault> {
-    let Spec { collective, ranks, root, parts } = plan.spec;
+    let Spec { collective, ranks, root, parts, hosts } = plan.spec;
     let fault = |what: String| Err(Fault::Spec { what });
     if ranks == 0 {
         return fault("the plan is for 0 ranks; it needs at least 1".into());
     }
     if parts == 0 {
         return fault("blocks are cut into 0 parts; it needs at least 1".into());
+    }
+    if Placement::even(ranks, hosts).is_none() {
+        return fault(format!("{ranks} ranks cannot lie on {hosts} hosts in equal numbers"));
     }
     if plan.programs.len() as u64 != u64::from(ranks) {
         return fault(format!("the plan has {} programs for {ranks} ranks", plan.programs.len()));

@@ -44,8 +44,8 @@ Floating-point addition is not associative, so the order of a reduction decides 
 of the plan and the verifier computes it, so that the answers below are proved, not promised. The page is
 generated from the proofs.
 
-- *every run*: the same call on the same number of ranks gives the same bits each time. Always, because a
-  move combines its sources in the order in which they are written, whichever arrives first.
+- *every run*: the same call on the same number of ranks, and for `hierarchical` of hosts, gives the same bits each
+  time. Always, because a move combines its sources in the order in which they are written, whichever arrives first.
 - *every rank*: all ranks get the same bits.
 - *every size*: an element's bits do not depend on where it stands in its block, nor on how long that is.
   The choice of the algorithm may depend on the size; name one to fix it.

@@ -2,7 +2,7 @@
 
 use ccl_core::algorithms;
 use ccl_core::cluster::{Cluster, Faults, Outcome, Random, Settings};
-use ccl_core::plan::{Collective, Plan, Rank};
+use ccl_core::plan::{Collective, Placement, Plan, Rank};
 use ccl_core::simd::Level;
 use ccl_core::{DataType, Factor, ReduceOp};
 use std::sync::Arc;
@@ -128,7 +128,9 @@ pub(crate) fn draw_plan(random: &mut Random) -> Plan {
         let collective = *random.pick(&Collective::ALL);
         let ranks = random.up_to(9) as u32;
         let root = if collective.rooted() { random.up_to(ranks as u64) as u32 - 1 } else { 0 };
-        if let Some(plan) = algorithms::plan(algorithm, collective, ranks, root) {
+        let hosts = random.up_to(ranks as u64) as u32;
+        let placement = Placement::even(ranks, hosts).unwrap_or(ranks.into());
+        if let Some(plan) = algorithms::plan(algorithm, collective, placement, root) {
             return plan;
         }
     }

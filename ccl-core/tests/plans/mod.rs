@@ -19,7 +19,7 @@ pub(crate) fn lane(moves: Vec<Move>) -> Lane {
 }
 
 pub(crate) fn plan(collective: Collective, parts: u32, lanes_of: Vec<Vec<Lane>>) -> Plan {
-    let spec = Spec { collective, ranks: lanes_of.len() as u32, root: 0, parts };
+    let spec = Spec::new(collective, lanes_of.len() as u32, 0, parts);
     let programs = lanes_of.into_iter().map(|lanes| Program { lanes }).collect();
     Plan { spec, algorithm: "by_hand".into(), programs }
 }
