@@ -29,8 +29,6 @@
 
 #![deny(unsafe_code)]
 
-#[allow(dead_code)]
-#[path = "../../ccl-transport-ibverbs/src/sys/abi.rs"]
 mod abi;
 #[allow(unsafe_code)]
 mod ffi;

@@ -3,7 +3,7 @@
 mod common;
 
 use ccl_fake_ibverbs::Fake;
-use ccl_transport_ibverbs::verbs::library;
+use ccl_transport_ibverbs::verbs::{Device, library};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -95,4 +95,21 @@ fn the_fake_library_lacks_nothing() {
     let fake = common::fake_library();
     assert_eq!(fake.missing(), [""; 0]);
     assert_eq!(Path::new(fake.file()), Fake::library());
+}
+
+/// In a process of its own, whose environment is set before anybody reads it.
+#[test]
+fn a_script_may_come_by_the_environment() {
+    const NAME: &str = "RDMACCL_FAKE_IBVERBS";
+    if std::env::var_os(NAME).is_some() {
+        let names: Vec<_> = common::fake_library().devices().unwrap().iter().map(Device::name).collect();
+        assert_eq!(names, ["first", "second"]);
+        return;
+    }
+    let myself = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_script_may_come_by_the_environment"])
+        .env(NAME, "device first; device second")
+        .output()
+        .unwrap();
+    assert!(myself.status.success(), "{}", String::from_utf8_lossy(&myself.stdout));
 }

@@ -80,6 +80,13 @@ fn old_libraries_and_kernels_tell_gids_one_by_one() {
     std::fs::write(sysfs.join("device/numa_node"), "1\n").unwrap();
     std::fs::write(sysfs.join("parent"), "eth0\n").unwrap();
     std::fs::write(sysfs.join("ports/1/rate"), "800 Gb/sec (4X XDR)\n").unwrap();
+    for (file, text) in
+        [("counters/port_rcv_errors", "3\n"), ("counters/what", "N/A\n"), ("hw_counters/resent", "7\n")]
+    {
+        let file = sysfs.join("ports/1").join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
     let fake = Fake::start(&format!(
         "device left sysfs={}; port left/1 width=2 speed=0
          gid left/1 1 10.0.0.1 type=v1; gid left/1 2 10.0.0.1; gid left/1 5 10.0.0.2",
@@ -94,6 +101,9 @@ fn old_libraries_and_kernels_tell_gids_one_by_one() {
     assert_eq!((context.device().numa_node(), context.device().parent()), (Some(1), Some("eth0".into())));
     assert_eq!(context.device().pci(), None, "its device is no PCI address");
     assert_eq!(context.port(1).unwrap().gbps, Some(800.0));
+    let counters = context.counters(1);
+    assert_eq!(counters, [("port_rcv_errors".to_string(), 3), ("resent".to_string(), 7)]);
+    assert_eq!(context.counters(2), []);
     fake.run("fail query_gid errno=EIO");
     let text = context.gids(1).unwrap_err().to_string();
     assert!(text.contains("ib: ibv_query_gid of left port 1 index 0 failed"), "{text}");
@@ -182,6 +192,17 @@ fn traffic_that_stalls_goes_on_when_the_port_is_up() {
     left.post(work(5, Verb::WriteImmediate(right.at(0), 5), &[])).unwrap();
     assert_eq!(came(&right), [2, 3, 4, 5], "each once, in order");
     assert_eq!(left.poll().len(), 4);
+}
+
+#[test]
+fn traffic_that_stalled_fails_when_the_port_stays_down() {
+    let fake = Fake::pair();
+    let (left, right) = pair();
+    fake.run("down right/1 traffic=stall");
+    left.post(work(1, Verb::Write(right.at(0)), &[])).unwrap();
+    assert!(left.poll().is_empty());
+    fake.run("down right/1");
+    assert_eq!(left.statuses(), [(1, Status::RetryExceeded)]);
 }
 
 #[test]

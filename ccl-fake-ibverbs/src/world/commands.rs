@@ -101,6 +101,9 @@ impl World {
         let sends = port.sends;
         let (due, later): (Vec<_>, Vec<_>) = port.plans.drain(..).partition(|(at, _)| *at <= sends);
         port.plans = later;
+        if due.is_empty() {
+            return;
+        }
         for (_, turn) in due {
             match turn {
                 Turn::Down { stall } => {
@@ -110,6 +113,8 @@ impl World {
                 Turn::Up => self.set_state(device, index, IBV_PORT_ACTIVE.into()),
             }
         }
+        // What waits may go on, or has waited in vain.
+        self.resume();
     }
 
     fn set_state(&mut self, device: usize, index: usize, state: u64) {

@@ -3,13 +3,15 @@
 //! What lies in memory is reached through two functions that `ffi` gives: [`Mover`].
 
 mod commands;
+mod completion;
 mod events;
 mod objects;
-mod queues;
+mod queue_pair;
 mod traffic;
 
+pub(crate) use completion::Cq;
 pub(crate) use objects::{Ah, Context, Gid, Key};
-pub(crate) use queues::{Cq, Payload, Qp, Receive, Send, Target};
+pub(crate) use queue_pair::{Payload, Qp, Receive, Send, Target};
 
 use crate::script::Settings;
 use rustix::event::{EventfdFlags, eventfd};

@@ -1,6 +1,6 @@
 //! What happens to a send: the network, and the memory at both ends.
 
-use super::queues::no_completion;
+use super::completion::no_completion;
 use super::{Key, Payload, Qp, Send, Target, World};
 use crate::abi::*;
 

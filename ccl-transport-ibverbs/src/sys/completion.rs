@@ -117,7 +117,8 @@ impl Cq {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         // SAFETY: a live queue; it writes at most `room` completions, which is what the array is made of.
         let count = unsafe { (self.poll)(self.raw(), room, into.as_mut_ptr().cast()) };
-        usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(count.saturating_neg()))
+        // Drivers do not agree on what their negative numbers mean.
+        usize::try_from(count).map_err(|_| io::Error::other(format!("the driver returned {count}")))
     }
 
     /// The next completion puts an event into the channel.

@@ -1,6 +1,7 @@
 //! An open device: queries and asynchronous events.
 
 use super::abi::*;
+use super::constants::*;
 use super::device::text;
 use super::table::Table;
 use super::{checked, last};

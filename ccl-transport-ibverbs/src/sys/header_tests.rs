@@ -3,6 +3,7 @@
 //! Where there is no header or no compiler the test says so; with `RDMACCL_VERBS_HEADER=required` that is a failure.
 
 use super::abi::*;
+use super::constants::*;
 use std::fmt::Write as _;
 use std::mem::offset_of;
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! Memory: mapped, protected, registered; and addresses of peers, which belong to a protection domain too.
 
 use super::abi::*;
+use super::constants::*;
 use super::{Context, last};
 use ccl_core::simd::{Piece, PieceMut};
 use libc::c_void;

@@ -16,6 +16,7 @@
 
 mod abi;
 mod completion;
+mod constants;
 mod context;
 mod device;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod table;
 pub(crate) use abi::*;
 pub use completion::Completion;
 pub(crate) use completion::{Channel, Cq};
+pub(crate) use constants::*;
 pub(crate) use context::{Context, Element, firmware};
 pub(crate) use device::Device;
 pub(crate) use memory::{Ah, Mapping, Mr, Pd};

@@ -1,7 +1,7 @@
 //! Completions, the queues that they come from, and the channels that wake who waits for them.
 
 use super::context::Context;
-use super::error::{failed, look_at};
+use super::error::{cure_of_queue, failed, look_at};
 use super::status::Status;
 use crate::sys;
 pub use crate::sys::Completion;
@@ -192,10 +192,12 @@ impl CompletionQueue {
         let raw = sys::Cq::new(context.raw().clone(), count, id, channel.map(|c| c.raw.clone()), vector);
         let raw = raw.map_err(|e| {
             let (name, limits) = (context.name(), context.limits());
-            let remedy = format!(
-                "{name} has {} completion queues of at most {} entries: use fewer connections, or end other programs that use it",
+            let of_device = format!(
+                "{name} has {} completion queues of at most {} entries: use fewer connections, or end other \
+                 programs that use it",
                 limits.completion_queues, limits.completions
             );
+            let remedy = cure_of_queue(&e, of_device);
             failed(format!("ibv_create_cq of {entries} entries on {name}"), e, remedy)
         })?;
         Ok(CompletionQueue { context: context.clone(), raw: Arc::new(raw), id })

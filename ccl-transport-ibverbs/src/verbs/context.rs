@@ -103,6 +103,15 @@ impl Context {
         gid::table(self, port)
     }
 
+    /// What the device has counted at a port since it was started, by the names that its driver gives: packets, errors,
+    /// retries. Empty where it counts nothing.
+    pub fn counters(&self, port: u8) -> Vec<(String, u64)> {
+        let folder = self.device().folder();
+        let mut counters = folder.numbers(&format!("ports/{port}/counters"));
+        counters.extend(folder.numbers(&format!("ports/{port}/hw_counters")));
+        counters
+    }
+
     /// A partition key of a port.
     pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         self.0.raw.query_pkey(port, index).map_err(|e| {

@@ -21,21 +21,31 @@ pub(super) fn look_at(device: &str) -> String {
 /// The remedy for a registration that failed.
 pub(super) fn cure_of_registration(device: &str, source: &io::Error, max_regions: u32) -> String {
     match source.raw_os_error() {
-        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => match getrlimit(Resource::Memlock).current {
-            Some(limit) => format!(
-                "the limit of locked memory is {} KiB (ulimit -l): raise it to unlimited (limits.conf, \
-                 LimitMEMLOCK=infinity in systemd, --ulimit memlock=-1 in docker)",
-                limit / 1024
-            ),
-            None => format!(
-                "locked memory is not limited: free memory, or use less than the {max_regions} regions of {device}"
-            ),
-        },
-        Some(libc::EFAULT) => {
-            "all of the range must be mapped, and writable if the device is to write".into()
-        }
+        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => cure_of_memlock().unwrap_or_else(|| {
+            format!("locked memory is not limited: free memory, or use less than the {max_regions} regions of {device}")
+        }),
+        Some(libc::EFAULT) => "all of the range must be mapped, and writable if the device is to write".into(),
         Some(libc::EOPNOTSUPP) => format!("{device} or its driver cannot register this kind of memory"),
         _ => look_at(device),
+    }
+}
+
+/// The remedy where locked memory may have run out; none where it is not limited.
+fn cure_of_memlock() -> Option<String> {
+    let limit = getrlimit(Resource::Memlock).current?;
+    Some(format!(
+        "the limit of locked memory is {} KiB (ulimit -l): raise it to unlimited (limits.conf, \
+         LimitMEMLOCK=infinity in systemd, --ulimit memlock=-1 in docker)",
+        limit / 1024
+    ))
+}
+
+/// The remedy where a device ran out of something, or of locked memory, in which many drivers keep their queues.
+pub(super) fn cure_of_queue(source: &io::Error, of_device: String) -> String {
+    let memory = source.raw_os_error() == Some(libc::ENOMEM);
+    match cure_of_memlock().filter(|_| memory) {
+        Some(cure) => format!("{of_device}; or {cure}"),
+        None => of_device,
     }
 }
 

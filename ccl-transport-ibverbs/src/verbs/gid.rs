@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::error::{failed, look_at};
 use super::port::LinkLayer;
+use super::sysfs::Folder;
 use crate::sys::*;
 use ccl_core::Result;
 use std::fmt;
@@ -93,6 +94,16 @@ pub struct Interface {
     pub index: u32,
     /// Its name.
     pub name: String,
+}
+
+impl Interface {
+    /// Whether it is switched on and has a carrier; `None` where there is no such interface here.
+    pub fn is_up(&self) -> Option<bool> {
+        let folder = Folder::new(format!("/sys/class/net/{}", self.name));
+        folder.read("flags")?;
+        // Of an interface that is switched off the carrier cannot be read.
+        Some(folder.read("carrier").as_deref() == Some("1"))
+    }
 }
 
 /// The entries of a port that are set, by index.
@@ -188,5 +199,12 @@ mod tests {
         assert!(local.is_link_local());
         assert_eq!(local.subnet_prefix(), 0xfe80_0000_0000_0000);
         assert!(Gid::default().is_zero());
+    }
+
+    #[test]
+    fn an_interface_is_up_or_not_there() {
+        let named = |name: &str| Interface { index: 0, name: name.into() };
+        assert_eq!(named("nonexistent0").is_up(), None);
+        assert!(named("lo").is_up().is_some());
     }
 }

@@ -8,8 +8,22 @@
 //!                                                                           └─ QueuePair ── post_send, post_receive
 //! ```
 //!
-//! Every type is a handle: a clone is the same object, whatever depends on another object keeps it alive, and the last
-//! handle destroys it. Handles may be used by any thread.
+//! ```no_run
+//! use ccl_transport_ibverbs::verbs::{Access, Memory, ProtectionDomain, library};
+//!
+//! for device in library(None)?.devices()? {
+//!     let context = device.open()?;
+//!     println!("{}: {:?}", device.name(), context.port(1)?);
+//!     let memory = Memory::allocate(1 << 20)?;
+//!     let domain = ProtectionDomain::new(&context)?;
+//!     let region = domain.register(&memory, Access::REMOTE_WRITE)?;
+//!     println!("peers may write {:?}", region.remote(memory.slice_mut(0, 4096)));
+//! }
+//! # Ok::<(), ccl_core::Error>(())
+//! ```
+//!
+//! The types are handles: a clone is the same object (a [`QueuePair`] has one owner), whatever depends on another object
+//! keeps it alive, and the last handle destroys it. Handles may be used by any thread.
 //!
 //! # What is promised, and what is not
 //!

@@ -3,7 +3,7 @@
 use super::address::Path;
 use super::completion::CompletionQueue;
 use super::context::Context;
-use super::error::{cure_of_path, failed, look_at};
+use super::error::{cure_of_path, cure_of_queue, failed, look_at};
 use super::gid::Gid;
 use super::memory::{Access, ProtectionDomain};
 use super::port::Mtu;
@@ -374,14 +374,17 @@ impl fmt::Debug for QueuePair {
 fn refused(context: &Context, wanted: &Caps, source: io::Error) -> ccl_core::Error {
     let (name, limits) = (context.name(), context.limits());
     let remedy = match source.raw_os_error() {
-        Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => format!(
-            "{name} has {} queue pairs in all: end other programs that use it, or use fewer per connection \
-             (RDMACCL_IB_QPS_PER_CONNECTION)",
-            limits.queue_pairs
+        Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => cure_of_queue(
+            &source,
+            format!(
+                "{name} has {} queue pairs in all: end other programs that use it, or use fewer per connection \
+                 (RDMACCL_IB_QPS_PER_CONNECTION)",
+                limits.queue_pairs
+            ),
         ),
         Some(libc::EINVAL) => format!(
-            "{name} takes at most {} work requests of {} pieces, and less inline bytes than {} perhaps",
-            limits.work_requests, limits.sges, wanted.inline_bytes
+            "{name} takes at most {} work requests of {} pieces each; what it takes of inline bytes it does not say",
+            limits.work_requests, limits.sges
         ),
         _ => look_at(name),
     };

@@ -23,4 +23,17 @@ impl Folder {
     pub(super) fn target(&self, link: impl AsRef<Path>) -> Option<PathBuf> {
         fs::canonicalize(self.0.join(link)).ok()
     }
+
+    /// The files of a folder that hold a number, by name.
+    pub(super) fn numbers(&self, folder: &str) -> Vec<(String, u64)> {
+        let Ok(files) = fs::read_dir(self.0.join(folder)) else { return Vec::new() };
+        let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+        let number = |name: String| {
+            let value = self.read(format!("{folder}/{name}"))?.parse().ok()?;
+            Some((name, value))
+        };
+        let mut numbers: Vec<_> = names.filter_map(number).collect();
+        numbers.sort();
+        numbers
+    }
 }
