@@ -84,7 +84,7 @@ pub struct Config {
     /// `RDMACCL_PROFILE`: file with the constants of the cost function, or `none` for the built-in ones; `None`: the file at
     /// its [usual place](Config::profile_path), if there is one.
     pub profile: Option<String>,
-    /// `RDMACCL_IB_…`: queue pairs and the devices below them.
+    /// Queue pairs and the devices below them.
     pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
     places: profile::Places,

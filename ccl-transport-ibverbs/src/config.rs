@@ -12,6 +12,8 @@ pub struct IbConfig {
     pub credits: u32,
     /// Library, devices, GIDs, packets and queue pairs, as far as the user has a word in it.
     pub ib: Ib,
+    /// Names the host in place of the system's name (`RDMACCL_HOSTID`).
+    pub host_id: Option<String>,
     /// Which of its host's ranks this is, to begin with another rail than its neighbours.
     pub local_rank: u32,
 }
@@ -19,7 +21,7 @@ pub struct IbConfig {
 impl Default for IbConfig {
     fn default() -> IbConfig {
         let Config { slot_bytes, credits, ib, .. } = Config::default();
-        IbConfig { slot_bytes, credits, ib, local_rank: 0 }
+        IbConfig { slot_bytes, credits, ib, host_id: None, local_rank: 0 }
     }
 }
 

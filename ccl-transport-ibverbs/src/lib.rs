@@ -21,4 +21,4 @@ pub mod verbs;
 
 pub use config::IbConfig;
 
-pub use link::{IbTransport, Work};
+pub use link::{IbTransport, Work, survey};

@@ -120,6 +120,32 @@ fn no_receiver_is_ever_not_ready() {
     }
 }
 
+/// Two ports of one InfiniBand adapter: addressed by lid, one queue pair each.
+#[test]
+fn infiniband_ports_of_one_device_are_rails_too() {
+    let port = |host: u32, port: u32| {
+        let lid = 10 * host + port;
+        format!(
+            "port h{host}r0/{port} link=infiniband lid={lid}; gid h{host}r0/{port} 0 fe80::{host}:{port} type=ib"
+        )
+    };
+    let host = |host: u32| format!("device h{host}r0 ports=2; {}; {}\n", port(host, 1), port(host, 2));
+    let fake = Fake::start(&(host(0) + &host(1)));
+    let mut t = pair(|_| {});
+    connect(&mut t, &mesh(2, 4));
+    assert_eq!((fake.count("create_qp"), fake.count("create_cq")), (4, 2));
+    let text = t[1].describe(0);
+    assert!(
+        text.contains("h1r0:2 (fe80::1:2) to h0r0:2 (fe80::2)") && text.contains("1 queue pairs"),
+        "{text}"
+    );
+    std::thread::scope(|scope| {
+        for (t, rank) in t.iter_mut().zip(0..) {
+            scope.spawn(move || stress(t, rank, 2, 300));
+        }
+    });
+}
+
 /// What is in a slot for several peers is one buffer and one work request each.
 #[test]
 fn a_piece_for_several_peers_is_one_work_request_each() {
@@ -130,9 +156,9 @@ fn a_piece_for_several_peers_is_one_work_request_each() {
     let before = (t[0].work().sends, t[0].memory(), fake.count("reg_mr_iova2") + fake.count("reg_mr"));
     for k in 0..50 {
         assert!(send(&mut t[0], to, &[k as u8; 8000], k));
-        for i in 1..4 {
-            let from = t[i].receiver(0, 0).unwrap();
-            assert_eq!(receive(&mut t[i], from), Some((vec![k as u8; 8000], k)));
+        for peer in &mut t[1..] {
+            let from = peer.receiver(0, 0).unwrap();
+            assert_eq!(receive(peer, from), Some((vec![k as u8; 8000], k)));
         }
     }
     let after = (t[0].work().sends, t[0].memory(), fake.count("reg_mr_iova2") + fake.count("reg_mr"));

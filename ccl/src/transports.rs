@@ -49,6 +49,7 @@ fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>
         slot_bytes: config.slot_bytes,
         credits: config.credits,
         ib: config.ib.clone(),
+        host_id: config.host_id.clone(),
         local_rank: config.local_rank.unwrap_or_else(|| local_rank(bootstrap)),
     };
     match IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib) {

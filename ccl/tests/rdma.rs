@@ -72,3 +72,33 @@ fn every_peer_is_told_by_which_way_it_is_reached() {
         }
     });
 }
+
+/// Every message of a plan is one work request. Beside them there are only returns of credits, at most one for 16 messages
+/// of a link whose other direction is not used.
+#[test]
+fn a_collective_costs_the_work_requests_of_its_plan() {
+    let fake = Fake::start(&hosts(4));
+    for (ranks, algorithm, most_returns) in
+        [(2, "ring", 0.0), (4, "ring", 1.0 / 16.0), (4, "recursive", 0.0), (4, "tree", 1.0 / 16.0)]
+    {
+        let before = (fake.count("sends"), fake.count("inline_sends"));
+        let communicators = on_hosts((ranks, 1, 1), |mut comm| {
+            comm.set_algorithm(Some(algorithm)).unwrap();
+            for _ in 0..100 {
+                comm.all_reduce_in_place(&mut [1.0f32; 16], ReduceOp::Sum).unwrap();
+                comm.all_reduce_in_place(&mut vec![1.0f32; 10_000], ReduceOp::Sum).unwrap();
+            }
+            comm
+        });
+        let sent = communicators.iter().flat_map(|comm| {
+            let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
+            own.map(|(_, counters)| (counters.pieces, counters.inline))
+        });
+        let (pieces, short) = sent.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (sends, inline) = (fake.count("sends") - before.0, fake.count("inline_sends") - before.1);
+        let returns = sends - pieces;
+        assert!(pieces >= 200 * u64::from(ranks), "{algorithm}: {pieces}");
+        assert_eq!(inline, short, "{algorithm}: short messages are inline, and no others");
+        assert!(returns as f64 <= pieces as f64 * most_returns, "{algorithm}: {returns} beside {pieces}");
+    }
+}

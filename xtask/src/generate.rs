@@ -105,7 +105,8 @@ fn configuration() -> String {
     format!(
         "# Configuration\n\n<!-- written by cargo xtask gen -->\n\nEvery variable is a field of \
          `ccl_core::config::Config`, read once when a communicator is made. A value that does not parse is an error; \
-         an unknown `RDMACCL_` variable is a warning.\n\n{}",
+         an unknown `RDMACCL_` variable is a warning. Where a variable of RDMA is not set, NCCL's of the same meaning \
+         counts (`NCCL_IB_HCA`, `NCCL_IB_TC`, …), and the log says so.\n\n{}",
         Config::table_markdown()
     )
 }

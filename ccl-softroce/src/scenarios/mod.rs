@@ -57,6 +57,7 @@ pub(crate) const ALL: &[Scenario] = &[
     rdma::HYBRID,
     rdma::FOUR_HOSTS,
     rdma::RESUMES,
+    rdma::CUT,
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,

@@ -105,9 +105,8 @@ pub(super) const RESUMES: Scenario = Scenario {
 fn resumes(stage: &mut Stage<'_>) -> Result<(), String> {
     let job = job("all_reduce_perf", "-b 64K -e 64K -n 1500 -w 5", &[0, 1]);
     let running = job.start(&stage.network, stage.programs)?;
+    traffic(stage)?;
     let rail = &stage.network.hosts[0].rails[0];
-    let before = rail.packets()?;
-    wait_until("traffic", stage.deadline, || Ok(rail.packets()? > before + 500))?;
     rail.unplug()?;
     std::thread::sleep(Duration::from_secs(1));
     rail.plug()?;
@@ -140,10 +139,9 @@ pub(super) const KILLED: Scenario = Scenario {
 };
 
 fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
-    // The line of 8 bytes is printed when those of 1 MiB are under way, which take longer than there is time.
-    let job = job("all_reduce_perf", "-b 8 -e 1M -f 131072 -n 1000000 -w 0 -c 0", &[0, 1, 2]);
+    let job = job("all_reduce_perf", ENDLESS, &[0, 1, 2]);
     let mut running = job.start(&stage.network, stage.programs)?;
-    running.has_said(0, "\n           8 ", stage.deadline)?;
+    traffic(stage)?;
     running.kill(1);
     for (rank, said) in running.errors(stage.deadline)?.iter().enumerate().filter(|(rank, _)| *rank != 1) {
         if !said.contains("rank 1 ") {
@@ -153,9 +151,42 @@ fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// More calls than there is time for.
+const ENDLESS: &str = "-b 64K -e 64K -n 1000000 -w 0 -c 0";
+
+/// Waits until calls are under way.
+fn traffic(stage: &Stage<'_>) -> Result<(), String> {
+    let rail = &stage.network.hosts[0].rails[0];
+    let before = rail.packets()?;
+    wait_until("traffic", stage.deadline, || Ok(rail.packets()? > before + 500))
+}
+
+pub(super) const CUT: Scenario = Scenario {
+    name: "rdma_cable_out_for_good",
+    proves: "the only rail's cable stays out: every rank's call ends in time with an error that names both ends of the link",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(90),
+    run: cut,
+};
+
+fn cut(stage: &mut Stage<'_>) -> Result<(), String> {
+    let variables = [RDMA[0], RDMA[1], ("RDMACCL_IB_TIMEOUT", "16"), ("RDMACCL_IB_RETRY_CNT", "4")];
+    let job = Job { variables: &variables, ..job("all_reduce_perf", ENDLESS, &[0, 1]) };
+    let running = job.start(&stage.network, stage.programs)?;
+    traffic(stage)?;
+    stage.network.hosts[0].rails[0].unplug()?;
+    for (rank, said) in running.errors(stage.deadline)?.iter().enumerate() {
+        if !["rxe_h0r0", "rxe_h1r0"].iter().all(|device| said.contains(device)) {
+            return Err(format!("rank {rank} does not name both ends:\n{said}"));
+        }
+    }
+    Ok(())
+}
+
 pub(super) const REFUSALS: Scenario = Scenario {
     name: "rdma_refusals",
-    proves: "no such device, no GID that can be routed, too little lockable memory: errors that say what is wrong and the cure",
+    proves: "no such device, an empty GID, too little lockable memory: errors that say what is wrong and the cure",
     hosts: 2,
     rails: 1,
     limit: Duration::from_secs(90),
@@ -166,10 +197,8 @@ fn refusals(stage: &mut Stage<'_>) -> Result<(), String> {
     let nowhere = [RDMA[0], RDMA[1], ("RDMACCL_IB_HCA", "=nosuch0")];
     refused(stage, &nowhere, "", &["RDMACCL_IB_HCA", "nosuch0"])?;
     refused(stage, &RDMA, &locked_memory(64 << 10), &["memlock"])?;
-    for host in &stage.network.hosts {
-        host.rails[0].drop_addresses()?;
-    }
-    refused(stage, &RDMA, "", &["GID"])
+    let empty = [RDMA[0], RDMA[1], ("RDMACCL_IB_GID_INDEX", "15")];
+    refused(stage, &empty, "", &["RDMACCL_IB_GID_INDEX", "15"])
 }
 
 /// The job fails on every rank, and rank 0's error has all these words.

@@ -179,3 +179,31 @@ impl Device {
         self.pci.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{rails, surveys};
+    use super::*;
+    use ccl_core::config::Config;
+
+    #[test]
+    fn a_survey_is_a_file_and_back() {
+        for survey in [surveys::infiniband(), surveys::roce(), surveys::bond(), surveys::mixed()] {
+            let text = serde_json::to_string(&survey).unwrap();
+            assert_eq!(serde_json::from_str::<Survey>(&text).unwrap(), survey);
+        }
+    }
+
+    /// As Linux 6.1 showed two devices of rdma_rxe.
+    #[test]
+    fn a_recorded_host_gives_the_rails_that_were_chosen_on_it() {
+        let text = include_str!("../../tests/surveys/softroce.json");
+        let survey: Survey = serde_json::from_str(text).unwrap();
+        let rails = rails::choose(&survey, &Config::default().ib).unwrap().value;
+        let told: Vec<_> = rails.iter().map(|rail| format!("{rail} {}", rail.gids[0])).collect();
+        let expected =
+            ["rxe_h0r0:1 10.77.0.1 (RoCE v2 at index 1)", "rxe_h1r0:1 10.77.0.2 (RoCE v2 at index 1)"];
+        assert_eq!(told, expected);
+        assert!(rails[0].software && rails[0].gids.len() == 3);
+    }
+}

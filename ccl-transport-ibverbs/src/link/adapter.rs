@@ -8,6 +8,9 @@ use std::os::fd::BorrowedFd;
 /// Entries of the first completion queue of a device.
 const FIRST_ENTRIES: u32 = 1024;
 
+/// Polls of a software device that may find nothing before its kernel threads get a turn.
+const PATIENCE: u32 = 16;
+
 /// A device in use.
 #[derive(Debug)]
 pub(crate) struct Adapter {
@@ -19,14 +22,18 @@ pub(crate) struct Adapter {
     /// Entries of the last queue that no queue pair has been promised.
     room: u32,
     relaxed: bool,
+    /// Whether this machine's processors do the device's work.
+    software: bool,
+    /// Polls in a row that found nothing.
+    idle: u32,
 }
 
 impl Adapter {
-    /// A device whose writes may pass one another on PCIe if `relaxed`.
-    pub(crate) fn new(context: Context, relaxed: bool) -> Result<Adapter> {
+    /// A device, whose writes may pass one another on PCIe if `relaxed`.
+    pub(crate) fn new(context: Context, software: bool, relaxed: bool) -> Result<Adapter> {
         let domain = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
-        Ok(Adapter { context, domain, channel, queues: Vec::new(), room: 0, relaxed })
+        Ok(Adapter { context, domain, channel, queues: Vec::new(), room: 0, relaxed, software, idle: 0 })
     }
 
     /// A completion queue with room for so many more completions.
@@ -51,6 +58,20 @@ impl Adapter {
         self.room = queue.entries().saturating_sub(entries);
         self.queues.push(queue.clone());
         Ok(queue)
+    }
+
+    /// A poll has found so many completions. Threads that wait for a software device keep the kernel's threads, which do its
+    /// work, from their cores; so they let them have a turn now and then.
+    #[inline]
+    pub(crate) fn polled(&mut self, found: usize) {
+        if !self.software {
+            return;
+        }
+        self.idle = if found > 0 { 0 } else { self.idle + 1 };
+        if self.idle >= PATIENCE {
+            self.idle = 0;
+            std::thread::yield_now();
+        }
     }
 
     /// Lets the device read memory that is sent from.

@@ -42,12 +42,7 @@ impl Fabric for IbTransport {
                 if held.is_none() && !self.take_credits(to)? {
                     return Ok(None);
                 }
-                if is_short {
-                    None
-                } else {
-                    self.pool.ensure(&self.adapters)?;
-                    Some(self.pool.take())
-                }
+                if is_short { None } else { Some(self.take_slot()?) }
             }
         };
         let sender = &mut self.senders[to.0 as usize];
@@ -139,6 +134,16 @@ impl IbTransport {
             }
         }
         Ok(true)
+    }
+
+    /// A slot of the pool. Credits that have come back unseen may free some, which are in the cache still.
+    #[inline]
+    fn take_slot(&mut self) -> Result<u32> {
+        if self.pool.is_short() {
+            self.progress_all()?;
+            self.pool.ensure(&self.adapters)?;
+        }
+        Ok(self.pool.take())
     }
 
     /// Whether a link has a credit and its lane room; looks at completions only when it must.

@@ -30,7 +30,10 @@ pub(crate) fn of_completion(lane: &Lane, adapter: &Adapter, completion: &Complet
         Status::Flushed => "the device gave the connection up; see its events in the log (RDMACCL_DEBUG=net)",
         status => status.cause(),
     };
-    of_peer(lane.peer, format!("{}: {completion}: {cause}; {port}", lane.ends))
+    let (number, code, vendor) = (completion.queue_pair(), completion.0.status, completion.vendor_error());
+    let said =
+        format!("queue pair {number:#x}: {status} (status {code}, vendor {vendor:#x}): {cause}; {port}");
+    of_peer(lane.peer, format!("{}, {said}", lane.ends))
 }
 
 /// Bytes that no correct peer sends.

@@ -34,4 +34,5 @@ mod transport;
 mod wire;
 
 pub use lane::Work;
+pub use survey::survey;
 pub use transport::IbTransport;

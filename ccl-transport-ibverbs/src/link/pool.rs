@@ -32,10 +32,16 @@ impl Pool {
         Pool { slot_bytes, per_chunk, chunks: Vec::new(), free: Vec::new(), users: Vec::new() }
     }
 
+    /// Whether no slot is free.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Makes sure that at least one slot is free.
     #[inline]
     pub(crate) fn ensure(&mut self, adapters: &[Adapter]) -> Result<()> {
-        if self.free.is_empty() { self.grow(adapters) } else { Ok(()) }
+        if self.is_short() { self.grow(adapters) } else { Ok(()) }
     }
 
     #[cold]

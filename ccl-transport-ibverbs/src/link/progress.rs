@@ -12,11 +12,13 @@ impl IbTransport {
     /// Takes all completions of a device, of whichever link they are.
     #[inline]
     pub(super) fn progress(&mut self, adapter: usize) -> Result<()> {
+        let mut found = 0;
         for queue in 0..self.adapters[adapter].queues.len() {
             loop {
                 let count = self.adapters[adapter].queues[queue].poll(&mut self.completions)?.len();
                 self.work.polls += 1;
                 self.work.completions += count as u64;
+                found += count;
                 for at in 0..count {
                     let completion = self.completions[at];
                     self.complete(&completion)?;
@@ -26,6 +28,7 @@ impl IbTransport {
                 }
             }
         }
+        self.adapters[adapter].polled(found);
         if self.owing { self.pay() } else { Ok(()) }
     }
 

@@ -1,12 +1,36 @@
 //! The survey of this host, taken from its devices, sysfs and the network interfaces.
 
 use crate::choice::survey as plain;
-use crate::verbs::{Context, GidEntry, GidKind, Interface, LinkLayer, PortState};
+use crate::verbs::{Context, GidEntry, GidKind, Interface, LinkLayer, PortState, library};
 use ccl_core::Result;
 use rustix::process::{Resource, getrlimit};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::{fs, net};
+
+/// What the devices of this host are like now; `named` is the file of libibverbs, if another one than the system's.
+pub fn survey(named: Option<&str>) -> Result<plain::Survey> {
+    take(&open(named)?)
+}
+
+/// Opens all devices that can be opened.
+pub(crate) fn open(named: Option<&str>) -> Result<Vec<Context>> {
+    let mut refused = None;
+    let mut contexts = Vec::new();
+    for device in library(named)?.devices()? {
+        match device.open() {
+            Ok(context) => contexts.push(context),
+            Err(error) => {
+                tracing::debug!(target: "net", device = device.name(), %error, "a device cannot be opened");
+                refused.get_or_insert(error);
+            }
+        }
+    }
+    match refused {
+        Some(error) if contexts.is_empty() => Err(error),
+        _ => Ok(contexts),
+    }
+}
 
 /// What these devices are like now.
 pub(crate) fn take(contexts: &[Context]) -> Result<plain::Survey> {

@@ -14,7 +14,7 @@ use super::{failure, survey};
 use crate::choice::pairing::Offer;
 use crate::choice::{nearness, paths, rails, window};
 use crate::config::IbConfig;
-use crate::verbs::{Completion, Context, Region, library};
+use crate::verbs::{Completion, Context, Region};
 use ccl_core::config::Ib;
 use ccl_core::transport::{
     Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
@@ -74,8 +74,9 @@ impl IbTransport {
             return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are 0 to n-1"));
         }
         config.check()?;
-        let contexts = open(config.ib.library.as_deref())?;
-        let survey = survey::take(&contexts)?;
+        let contexts = survey::open(config.ib.library.as_deref())?;
+        let mut survey = survey::take(&contexts)?;
+        survey.host = config.host_id.clone().unwrap_or(survey.host);
         let chosen = rails::choose(&survey, &config.ib)?;
         tracing::debug!(target: "net", host = survey.host, rails = %listed(&chosen.value), why = chosen.why, "rails");
         let mut rails = chosen.value;
@@ -146,25 +147,6 @@ impl IbTransport {
     }
 }
 
-/// Opens all devices that can be opened.
-fn open(named: Option<&str>) -> Result<Vec<Context>> {
-    let mut refused = None;
-    let mut contexts = Vec::new();
-    for device in library(named)?.devices()? {
-        match device.open() {
-            Ok(context) => contexts.push(context),
-            Err(error) => {
-                tracing::debug!(target: "net", device = device.name(), %error, "a device cannot be opened");
-                refused.get_or_insert(error);
-            }
-        }
-    }
-    match refused {
-        Some(error) if contexts.is_empty() => Err(error),
-        _ => Ok(contexts),
-    }
-}
-
 /// The devices of the rails, each once.
 fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result<(Vec<Adapter>, Vec<Port>)> {
     let mut adapters: Vec<Adapter> = Vec::new();
@@ -176,7 +158,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
             None => {
                 let context = contexts.iter().find(|context| context.name() == rail.device);
                 let context = context.expect("rails are chosen among the open devices");
-                adapters.push(Adapter::new(context.clone(), relaxed)?);
+                adapters.push(Adapter::new(context.clone(), rail.software, relaxed)?);
                 adapters.len() - 1
             }
         };

@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// All scenarios take some two minutes where the guest is emulated on two busy cores.
-const DEADLINE: Duration = Duration::from_secs(600);
+/// All scenarios take some five minutes where the guest is emulated on two quiet cores.
+const DEADLINE: Duration = Duration::from_secs(1200);
 
 /// Where the tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
