@@ -55,7 +55,7 @@ fn a_root_of_another_version_is_named_at_once() {
     });
     let error = Bootstrap::join(&id, 0, 1, &config(), soon()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Bootstrap { .. }), "{error}");
-    assert!(error.to_string().contains("protocol version 999, this one 2"), "{error}");
+    assert!(error.to_string().contains("protocol version 999, this one 3"), "{error}");
     root.join().unwrap();
 }
 
@@ -68,7 +68,7 @@ fn a_rank_of_another_version_is_told_ours_and_has_no_effect() {
     stream.write_all(hello.outgoing()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer[..11], *b"rdmaccl\x01\x02\x00\x02", "magic, our version, refused");
+    assert_eq!(answer[..11], *b"rdmaccl\x01\x03\x00\x02", "magic, our version, refused");
     assert!(answer[43..].iter().all(|byte| *byte == 0), "no proof for a stranger");
     Bootstrap::join(&id, 0, 1, &config(), soon()).unwrap();
 }
