@@ -6,8 +6,7 @@
 //!
 //! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
-//! that owes half of its credits, or whose sender has none left, sends a message for them. So an exchange or a ring needs
-//! no message besides the plan's.
+//! that owes half of its credits sends a message for them. So an exchange needs no message besides the plan's.
 //!
 //! Connecting ([`connect`]) takes three words to each peer: what I have ([`proposal`]), my queue pairs and rings
 //! ([`terms`]), ready. Every number that comes from a peer is checked before it is used.
