@@ -1,6 +1,6 @@
 //! The data path.
 
-use crate::error::{no_such_end, not_held, reserved_twice, too_long};
+use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
 use crate::frame::{Header, Kind};
 use crate::socket::Body;
 use crate::transport::TcpTransport;
