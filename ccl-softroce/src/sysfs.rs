@@ -97,9 +97,8 @@ mod tests {
     fn a_listener_is_seen_while_it_listens() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(listens(port));
-        drop(listener);
-        assert!(!listens(port));
+        // Nobody has had port 1 for decades; one that was free a moment ago may be another test's now.
+        assert!(listens(port) && !listens(1));
     }
 
     #[test]

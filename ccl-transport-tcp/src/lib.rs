@@ -14,10 +14,10 @@
 //! # How it is built
 //!
 //! Two ranks share a few sockets, and a link keeps to one of them by its channel, so that the stream's order is the link's.
-//! A piece travels in a [frame](frame): its header, then its bytes. Links have room at the receiver for all that may be on
-//! its way ([`incoming`]), so whatever has come can be read at any time, and a link that nobody looks at does
+//! A piece travels in a frame: its header, then its bytes. Links have room at the receiver for all that may be on
+//! its way (`incoming`), so whatever has come can be read at any time, and a link that nobody looks at does
 //! not hold up the others of its socket. Nobody waits in the kernel but in `park`, and no thread works behind the
-//! caller: whoever looks for a piece or a credit and finds none reads the socket ([`socket`]). What a socket does not take
+//! caller: whoever looks for a piece or a credit and finds none reads the socket (`socket`). What a socket does not take
 //! at once stays in its slot until `flush`.
 
 #![deny(unsafe_code)]

@@ -15,7 +15,7 @@
 //!
 //! A reduce-scatter is the first three with whole blocks for chunks, an all-gather the last three. Each step is a lane: a
 //! rank scatters the next tile while this one is on its way across, and no lane reads after it has begun to send, so
-//! latency between hosts is paid once for a call and not for every tile. Broadcast and reduce are in [`rooted`].
+//! latency between hosts is paid once for a call and not for every tile. Broadcast and reduce are in `rooted`.
 //!
 //! Four messages deep for an all-reduce, two of them across, whatever the number of hosts: between hosts it is the direct
 //! algorithm of two steps. Each host sends 2(h - 1)/h of the block across, shared out evenly to its ranks, and nobody receives

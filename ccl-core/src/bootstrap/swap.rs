@@ -68,8 +68,8 @@ impl Exchange for Swapper<'_> {
         let talks: Vec<_> = wanted.iter().flat_map(numbers).collect();
         let open = |this: &Self| {
             let ends = this.hold(&talks)?.into_iter().zip(&talks);
-            ends.map(|((connection, _), (peer, ..))| connection.into_stream(*peer))
-                .collect::<Result<Vec<_>>>()
+            let streams = ends.filter_map(|((connection, _), (peer, ..))| Some((connection?, *peer)));
+            streams.map(|(connection, peer)| connection.into_stream(peer)).collect::<Result<Vec<_>>>()
         };
         let mut streams = open(self).inspect_err(|error| self.bootstrap.fail(error))?.into_iter();
         Ok(wanted.iter().map(|(_, count)| streams.by_ref().take((*count).into()).collect()).collect())
@@ -102,8 +102,8 @@ impl Swapper<'_> {
         }
     }
 
-    /// Holds one talk with each of these until all are over.
-    fn hold(&self, talks: &[(Rank, Talk, &[u8])]) -> Result<Vec<(Connection, Vec<u8>)>> {
+    /// Holds one talk with each of these until all are over: the connections of those about streams, and what the peers said.
+    fn hold(&self, talks: &[(Rank, Talk, &[u8])]) -> Result<Vec<(Option<Connection>, Vec<u8>)>> {
         let start = Instant::now();
         let begin = |&(peer, talk, blob): &(Rank, Talk, _)| Pair::begin(self.bootstrap, peer, talk, blob);
         let mut pairs = talks.iter().map(begin).collect::<Result<Vec<_>>>()?;
@@ -114,9 +114,9 @@ impl Swapper<'_> {
             if pairs.iter().all(Pair::is_done) {
                 let ends = pairs.into_iter().map(|mut pair| {
                     let answer = std::mem::take(&mut pair.answer);
-                    pair.into_connection().map(|connection| (connection, answer))
+                    (pair.into_connection(), answer)
                 });
-                return Ok(ends.flatten().collect());
+                return Ok(ends.collect());
             }
             self.bootstrap.check()?;
             let now = Instant::now();

@@ -76,7 +76,8 @@ enum Side {
     Called(Option<Connection>),
     /// The answer is on its way out.
     Leaving(Connection),
-    Done(Connection),
+    /// With the connection, if that is to be kept: swaps among hundreds of ranks would use up a process's descriptors.
+    Done(Option<Connection>),
 }
 
 impl<'b> Pair<'b> {
@@ -114,10 +115,10 @@ impl<'b> Pair<'b> {
         }
     }
 
-    /// The connection of a talk that is done.
+    /// The connection of a talk that is done and was about a stream.
     pub(super) fn into_connection(self) -> Option<Connection> {
         match self.side {
-            Side::Done(connection) => Some(connection),
+            Side::Done(connection) => connection,
             _ => None,
         }
     }
@@ -138,7 +139,7 @@ impl<'b> Pair<'b> {
             Side::Dialling(mut dialer) => match dialer.hear()? {
                 Some(Message::Blob(bytes)) => {
                     self.answer = bytes;
-                    Side::Done(dialer.connection)
+                    self.over(dialer.connection)
                 }
                 Some(_) => return Err(bootstrap_error(format!("rank {peer} said {said}"))),
                 None => {
@@ -155,7 +156,7 @@ impl<'b> Pair<'b> {
                         Some(Message::Blob(bytes)) => {
                             self.answer = bytes;
                             connection.say(Message::Blob(self.blob.to_vec()));
-                            Side::Leaving(connection).left()
+                            self.left(connection)
                         }
                         Some(_) => return Err(bootstrap_error(format!("rank {peer} said {said}"))),
                         None => {
@@ -165,23 +166,21 @@ impl<'b> Pair<'b> {
                     },
                 }
             }
-            other => other.left(),
+            Side::Leaving(connection) => self.left(connection),
+            done => done,
         };
         Ok(())
     }
-}
 
-impl Side {
     /// Done, once the answer is out.
-    fn left(self) -> Side {
-        match self {
-            Side::Leaving(mut connection) => {
-                // What comes now on a stream is not for this conversation, and nothing comes before both have seen its end.
-                connection.hear();
-                if connection.is_flushed() { Side::Done(connection) } else { Side::Leaving(connection) }
-            }
-            other => other,
-        }
+    fn left(&self, mut connection: Connection) -> Side {
+        // What comes now on a stream is not for this conversation, and nothing comes before both have seen its end.
+        connection.hear();
+        if connection.is_flushed() { self.over(connection) } else { Side::Leaving(connection) }
+    }
+
+    fn over(&self, connection: Connection) -> Side {
+        Side::Done((self.talk != Talk::Swap).then_some(connection))
     }
 }
 
