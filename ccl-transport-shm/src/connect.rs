@@ -31,8 +31,10 @@ impl ShmTransport {
             self.mailbox = Some(Mailbox::open(self.segment_id, self.token)?);
         }
         let process = this_process()?;
-        let blobs: Vec<_> =
-            new.iter().map(|(&peer, links)| (peer, self.word_to(peer, links, firsts[&peer], process).encode())).collect();
+        let blobs: Vec<_> = new
+            .iter()
+            .map(|(&peer, links)| (peer, self.word_to(peer, links, firsts[&peer], process).encode()))
+            .collect();
         let answers = exchange.swap(&blobs)?;
         let mut words = BTreeMap::new();
         for ((&peer, links), answer) in new.iter().zip(&answers) {

@@ -6,6 +6,7 @@ use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
 use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
 

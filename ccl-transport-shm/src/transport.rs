@@ -13,7 +13,7 @@ use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{
-    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::HashMap;

@@ -1,13 +1,13 @@
 //! Opening links: sockets to the peers that have none yet, and a word with each.
 
-use crate::blob::{Blob, Row};
+use crate::blob::Blob;
 use crate::error::broken;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::socket::Socket;
 use crate::transport::TcpTransport;
-use ccl_core::transport::{Exchange, LinkKey};
-use ccl_core::{Error, Rank, Result};
+use ccl_core::transport::{Exchange, LinkKey, NewLinks};
+use ccl_core::{Rank, Result};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 
@@ -39,13 +39,7 @@ impl TcpTransport {
 
     fn word_about(&self, new: &NewLinks) -> Blob {
         let (to_peer, from_peer) = new.rows();
-        Blob {
-            rank: self.rank,
-            limits: self.limits,
-            to_peer,
-            from_peer,
-            host: self.place.host.clone(),
-        }
+        Blob { rank: self.rank, limits: self.limits, to_peer, from_peer, host: self.place.host.clone() }
     }
 
     fn check(&self, peer: Rank, new: &NewLinks, word: &Blob) -> Result<()> {
@@ -100,7 +94,7 @@ impl TcpTransport {
             self.sockets[socket as usize].outgoing.insert(channel, link);
             self.directory.add_outgoing(peer, channel, link);
         }
-        for &channel in row.to.iter().chain(&row.from) {
+        for &channel in new.to.iter().chain(&new.from) {
             if let Some(link) = self.directory.outgoing(peer, channel) {
                 self.ends.outgoing[link as usize].back = self.directory.incoming(peer, channel);
             }

@@ -1,7 +1,6 @@
 //! Errors in this transport's words.
 
 use ccl_core::error::ErrorKind;
-use ccl_core::transport::LinkKey;
 use ccl_core::{Error, Rank};
 use std::io;
 

@@ -39,7 +39,7 @@ pub enum End {
     /// An end that there is.
     Known(SenderId),
     /// The next one, over these links.
-    New(SenderId, Vec<u32>),
+    New(SenderId, Box<[u32]>),
 }
 
 impl Directory {
@@ -182,9 +182,9 @@ mod tests {
         directory.add_outgoing(1, 0, 5);
         directory.add_outgoing(2, 0, 6);
         directory.add_incoming(2, 0, 7);
-        assert_eq!(directory.sender(&[1, 2], 0).unwrap(), End::New(SenderId(0), vec![5, 6]));
+        assert_eq!(directory.sender(&[1, 2], 0).unwrap(), End::New(SenderId(0), [5, 6].into()));
         assert_eq!(directory.sender(&[1, 2], 0).unwrap(), End::Known(SenderId(0)));
-        assert_eq!(directory.sender(&[2], 0).unwrap(), End::New(SenderId(1), vec![6]));
+        assert_eq!(directory.sender(&[2], 0).unwrap(), End::New(SenderId(1), [6].into()));
         assert_eq!(directory.receiver(2, 0).unwrap(), ReceiverId(7));
         assert!(directory.receiver(1, 0).is_err() && directory.sender(&[1], 1).is_err());
         assert!(directory.sender(&[], 0).is_err() && directory.sender(&[1, 1], 0).is_err());

@@ -6,11 +6,11 @@ use super::incoming::Incoming;
 use super::lane::{self, Lane, Window};
 use super::outgoing::{Lines, Outgoing};
 use super::proposal::Proposal;
-use super::terms::{Newcomer, Place, Row, Terms, decode_ready, encode_ready};
+use super::terms::{Newcomer, Place, Terms, decode_ready, encode_ready};
 use super::transport::IbTransport;
 use super::wire::{FRONT, LINE, MOST_LINKS};
 use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
-use ccl_core::transport::{Exchange, LinkKey};
+use ccl_core::transport::{Exchange, LinkKey, NewLinks};
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -191,7 +191,11 @@ impl IbTransport {
         Ok(newcomer)
     }
 
-    fn read_terms(&self, rows: &BTreeMap<Rank, NewLinks>, answers: &[Vec<u8>]) -> Result<BTreeMap<Rank, Terms>> {
+    fn read_terms(
+        &self,
+        rows: &BTreeMap<Rank, NewLinks>,
+        answers: &[Vec<u8>],
+    ) -> Result<BTreeMap<Rank, Terms>> {
         let read = |((&peer, row), answer): ((&Rank, &NewLinks), &Vec<u8>)| {
             let Some(theirs) = Terms::decode(answer) else {
                 return Err(ready(peer, answer)

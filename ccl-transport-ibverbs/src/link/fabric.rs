@@ -1,11 +1,10 @@
 //! The data path.
 
-use super::failure;
 use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
 use ccl_core::Result;
 use ccl_core::simd::PieceMut;
-use ccl_core::transport::{Arrival, Fabric, ReceiverId, SenderId};
+use ccl_core::transport::{Arrival, Fabric, ReceiverId, SenderId, misuse};
 
 /// The sending end for one or more links.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ use super::lane::Lane;
 use super::outgoing::Corrupt;
 use crate::verbs::{Completion, Status};
 use ccl_core::error::ErrorKind;
-use ccl_core::transport::LinkKey;
 use ccl_core::{Error, Rank};
 
 /// How the transport is called.

@@ -17,10 +17,10 @@ use crate::config::IbConfig;
 use crate::verbs::{Completion, Context, Region};
 use ccl_core::config::Ib;
 use ccl_core::transport::{
-    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Completions that are taken at a time.
