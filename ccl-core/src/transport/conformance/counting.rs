@@ -1,5 +1,7 @@
 //! Allocations, counted: for tests of paths that make none.
 
+mod sys;
+
 use std::cell::Cell;
 pub use sys::Counting;
 
@@ -10,25 +12,4 @@ thread_local! {
 /// Allocations of this thread so far, in a program whose global allocator is [`Counting`].
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
-}
-
-mod sys {
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    /// The system's allocator; [`allocations`](super::allocations) says how often it was asked.
-    pub struct Counting;
-
-    // SAFETY: everything is passed on to the system's allocator.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            super::ALLOCATIONS.set(super::ALLOCATIONS.get() + 1);
-            // SAFETY: the caller's promise.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-            // SAFETY: the caller's promise.
-            unsafe { System.dealloc(at, layout) }
-        }
-    }
 }
