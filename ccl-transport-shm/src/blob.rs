@@ -3,25 +3,10 @@
 use crate::mailbox::Address;
 use crate::shm::Geometry;
 use ccl_core::Rank;
+use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version of the layout.
 const MAGIC: u64 = 0x7264_6d61_6363_6c01;
-
-/// The links that one connect opens in one direction between two ranks. They lie one after the other in
-/// the sender's segment, by channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) count: u32,
-    /// Hash of the channels, to notice ranks that open different links.
-    pub(crate) hash: u64,
-}
-
-impl Row {
-    pub(crate) fn of(channels: &[u16]) -> Row {
-        let mix = |h: u64, c: &u16| (h ^ u64::from(*c)).wrapping_mul(0x100_0000_01b3);
-        Row { count: channels.len() as u32, hash: channels.iter().fold(0xcbf2_9ce4_8422_2325, mix) }
-    }
-}
 
 /// One rank's word to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +25,7 @@ pub(crate) struct Blob {
     pub(crate) barrier: bool,
     /// The first link of the row to the peer.
     pub(crate) first: u32,
+    /// The new links, which lie one after the other in the sender's segment, by channel.
     pub(crate) to_peer: Row,
     pub(crate) from_peer: Row,
 }
@@ -136,6 +122,5 @@ mod tests {
         assert_eq!(Blob::decode(&bytes), Some(blob));
         assert!((0..bytes.len()).all(|n| Blob::decode(&bytes[..n]).is_none()));
         assert_eq!(Blob::decode(&[&bytes[..], &[0]].concat()), None);
-        assert_ne!(Row::of(&[0, 1]), Row::of(&[1, 0]));
     }
 }

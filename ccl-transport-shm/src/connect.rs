@@ -1,6 +1,6 @@
 //! Opening links: swap words, pass descriptors, map.
 
-use crate::blob::{Blob, Row};
+use crate::blob::Blob;
 use crate::borrowing::Borrowing;
 use crate::mailbox::{Address, Letter, Mailbox};
 use crate::pool::warm_slots;
@@ -8,7 +8,7 @@ use crate::shm::{Incoming, Outgoing, Segment};
 use crate::sys;
 use crate::transport::{Peer, ShmTransport, random};
 use ccl_core::error::ErrorKind;
-use ccl_core::transport::{Exchange, LinkKey};
+use ccl_core::transport::{Exchange, LinkKey, NewLinks};
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,78 +20,44 @@ const RETRY: Duration = Duration::from_millis(1);
 /// How often a rank that waits for a peer looks whether there is still hope.
 pub(crate) const GLANCE: Duration = Duration::from_millis(20);
 
-/// The new links with one peer, by channel, as both sides list them.
-#[derive(Default)]
-struct Rows {
-    to: Vec<u16>,
-    from: Vec<u16>,
-    /// Where the row to the peer begins in our segment.
-    first: u32,
-}
-
 impl ShmTransport {
     pub(crate) fn open_links(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
-        let mut rows = self.new_links(links)?;
-        if rows.is_empty() {
+        let new = self.directory.missing(links)?;
+        if new.is_empty() {
             return Ok(());
         }
-        self.allot(&mut rows)?;
+        let firsts = self.allot(&new)?;
         if self.mailbox.is_none() {
             self.mailbox = Some(Mailbox::open(self.segment_id, self.token)?);
         }
         let process = this_process()?;
-        let blobs: Vec<_> =
-            rows.iter().map(|(&peer, row)| (peer, self.word_to(peer, row, process).encode())).collect();
+        let blobs: Vec<_> = new
+            .iter()
+            .map(|(&peer, links)| (peer, self.word_to(peer, links, firsts[&peer], process).encode()))
+            .collect();
         let answers = exchange.swap(&blobs)?;
         let mut words = BTreeMap::new();
-        for ((&peer, row), answer) in rows.iter().zip(&answers) {
+        for ((&peer, links), answer) in new.iter().zip(&answers) {
             let word = Blob::decode(answer).ok_or_else(|| broken(peer, "its version does not fit ours"))?;
-            self.check(peer, row, &word)?;
+            self.check(peer, links, &word)?;
             words.insert(peer, word);
         }
         self.attach(&words, process, exchange)?;
-        for (&peer, row) in &rows {
-            self.add(peer, row, &words[&peer])?;
+        for (&peer, links) in &new {
+            self.add(peer, links, firsts[&peer], &words[&peer])?;
         }
         tracing::debug!(
             rank = self.rank,
-            peers = rows.len(),
+            peers = new.len(),
             links = links.len(),
             "links open in shared memory"
         );
         Ok(())
     }
 
-    /// The links that are not open yet, by peer.
-    fn new_links(&self, links: &[LinkKey]) -> Result<BTreeMap<Rank, Rows>> {
-        let mut rows: BTreeMap<Rank, Rows> = BTreeMap::new();
-        for link in links {
-            let LinkKey { from, to, channel } = *link;
-            let peer = if from == self.rank { to } else { from };
-            if (from != self.rank && to != self.rank) || from == to || peer >= self.ranks {
-                return Err(Error::invalid(
-                    format!("a link from rank {from} to rank {to} at rank {} of {}", self.rank, self.ranks),
-                    "one end here and the other at a peer",
-                ));
-            }
-            if from == self.rank && !self.outgoing_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().to.push(channel);
-            } else if to == self.rank && !self.incoming_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().from.push(channel);
-            }
-        }
-        for row in rows.values_mut() {
-            for channels in [&mut row.to, &mut row.from] {
-                channels.sort_unstable();
-                channels.dedup();
-            }
-        }
-        Ok(rows)
-    }
-
-    /// Gives each new outgoing link its place in our segment.
-    fn allot(&mut self, rows: &mut BTreeMap<Rank, Rows>) -> Result<()> {
-        let wanted: usize = rows.values().map(|row| row.to.len()).sum();
+    /// Gives each new outgoing link its place in our segment; where those to each peer begin.
+    fn allot(&mut self, new: &BTreeMap<Rank, NewLinks>) -> Result<BTreeMap<Rank, u32>> {
+        let wanted: usize = new.values().map(|links| links.to.len()).sum();
         if wanted > (self.geometry.max_links - self.links) as usize {
             return Err(Error::invalid(
                 format!("{} links to send on", self.links as usize + wanted),
@@ -101,17 +67,19 @@ impl ShmTransport {
                 ),
             ));
         }
-        for row in rows.values_mut() {
-            row.first = self.links;
-            for _ in &row.to {
+        let mut firsts = BTreeMap::new();
+        for (&peer, links) in new {
+            firsts.insert(peer, self.links);
+            for _ in &links.to {
                 self.segment.populate_link(self.links)?;
                 self.links += 1;
             }
         }
-        Ok(())
+        Ok(firsts)
     }
 
-    fn word_to(&self, peer: Rank, row: &Rows, process: u128) -> Blob {
+    fn word_to(&self, peer: Rank, new: &NewLinks, first: u32, process: u128) -> Blob {
+        let (to_peer, from_peer) = new.rows();
         Blob {
             rank: self.rank,
             process,
@@ -120,13 +88,13 @@ impl ShmTransport {
             geometry: self.geometry,
             wants_descriptor: !self.peers.contains_key(&peer),
             barrier: sys::register_barrier(),
-            first: row.first,
-            to_peer: Row::of(&row.to),
-            from_peer: Row::of(&row.from),
+            first,
+            to_peer,
+            from_peer,
         }
     }
 
-    fn check(&self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
+    fn check(&self, peer: Rank, new: &NewLinks, word: &Blob) -> Result<()> {
         if word.rank != peer {
             return Err(broken(peer, format!("the word of rank {} came in its place", word.rank)));
         }
@@ -135,15 +103,8 @@ impl ShmTransport {
                 format!("it uses {:?}, this rank {:?}; settings must agree", word.geometry, self.geometry);
             return Err(broken(peer, what));
         }
-        if word.to_peer != Row::of(&row.from) || word.from_peer != Row::of(&row.to) {
-            let what = format!(
-                "it opens {} links to this rank and {} from it, this rank {} and {}; both must open the same",
-                word.to_peer.count,
-                word.from_peer.count,
-                row.from.len(),
-                row.to.len()
-            );
-            return Err(broken(peer, what));
+        if let Some(why) = new.differ_from((word.to_peer, word.from_peer)) {
+            return Err(broken(peer, why));
         }
         let ends = word.first.checked_add(word.to_peer.count);
         if ends.is_none_or(|end| end > self.geometry.max_links) {
@@ -220,22 +181,22 @@ impl ShmTransport {
 
     /// Registers the links of a row at both ends, and gets the memory of the warm slots of both, so that
     /// the first calls do not.
-    fn add(&mut self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
+    fn add(&mut self, peer: Rank, new: &NewLinks, first: u32, word: &Blob) -> Result<()> {
         let Peer { segment, lender, .. } = &self.peers[&peer];
         self.barrier &= word.barrier;
-        for (link, &channel) in (row.first..).zip(&row.to) {
+        for (link, &channel) in (first..).zip(&new.to) {
             let key = LinkKey { from: self.rank, to: peer, channel };
-            self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
+            self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
             self.outgoing.push(Outgoing::new(key, Arc::clone(&self.segment), link, Arc::clone(segment)));
             self.segment.populate_slots(self.pool.grow(self.geometry.slots_per_link()))?;
         }
-        if !row.from.is_empty() {
+        if !new.from.is_empty() {
             let warm = warm_slots(self.geometry.slot_bytes, self.ranks).min(self.geometry.slots_per_link());
             segment.populate_slots(0..warm)?;
         }
-        for (link, &channel) in (word.first..).zip(&row.from) {
+        for (link, &channel) in (word.first..).zip(&new.from) {
             let key = LinkKey { from: peer, to: self.rank, channel };
-            self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
+            self.directory.add_incoming(peer, channel, self.incoming.len() as u32);
             self.incoming.push(Incoming::new(key, Arc::clone(segment), link, *lender));
         }
         Ok(())

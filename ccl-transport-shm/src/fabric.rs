@@ -6,6 +6,7 @@ use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
 use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
 
@@ -246,27 +247,4 @@ impl ShmTransport {
 pub(crate) fn corrupt(peer: Rank, Corrupt(what): Corrupt) -> Error {
     let what = format!("the shared memory of a link is damaged: {what}");
     ErrorKind::Transport { transport: "shm", peer: Some(peer), what, source: None }.into()
-}
-
-#[cold]
-fn no_such_end(id: u32) -> Error {
-    Error::invalid(format!("link end {id}"), "an id that `sender` or `receiver` gave")
-}
-
-#[cold]
-fn not_held(call: &str) -> Error {
-    Error::invalid(format!("{call} with nothing to {call}"), "reserve before publish, peek before release")
-}
-
-#[cold]
-fn reserved_twice(peer: Rank) -> Error {
-    Error::invalid(
-        format!("two reservations on one link to rank {peer}"),
-        "publish through the one sending end before reserving through the other",
-    )
-}
-
-#[cold]
-fn too_long(len: usize, slot_bytes: usize) -> Error {
-    Error::invalid(format!("a piece of {len} bytes"), format!("at most {slot_bytes} bytes, the slots' size"))
 }

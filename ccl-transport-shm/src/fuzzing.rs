@@ -1,8 +1,9 @@
 //! What the fuzzers run; see `ccl_core::fuzzing`.
 
-use crate::blob::{Blob, Row};
+use crate::blob::Blob;
 use crate::shm::Geometry;
 use ccl_core::fuzzing::Target;
+use ccl_core::transport::Row;
 
 /// Every target of this crate.
 pub const TARGETS: [Target; 1] = [("blob", blob, seeds)];

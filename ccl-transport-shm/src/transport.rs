@@ -13,7 +13,7 @@ use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{
-    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::HashMap;
@@ -43,13 +43,11 @@ pub struct ShmTransport {
     pub(crate) pool: Pool,
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) incoming: Vec<Incoming>,
-    pub(crate) outgoing_at: HashMap<(Rank, u16), u32>,
-    pub(crate) incoming_at: HashMap<(Rank, u16), u32>,
+    pub(crate) directory: Directory,
     pub(crate) senders: Vec<Sender>,
     pub(crate) lending: Lending,
     /// What each peer has lent, by [`Peer::lender`].
     pub(crate) borrowed: Vec<Borrowing>,
-    sender_at: HashMap<(Vec<Rank>, u16), SenderId>,
 }
 
 /// A rank whose segment we have mapped.
@@ -86,12 +84,10 @@ impl ShmTransport {
             pool: Pool::new(geometry.slot_bytes, ranks),
             outgoing: Vec::new(),
             incoming: Vec::new(),
-            outgoing_at: HashMap::new(),
-            incoming_at: HashMap::new(),
+            directory: Directory::new(rank, ranks),
             senders: Vec::new(),
             lending: Lending::new(ranks),
             borrowed: Vec::new(),
-            sender_at: HashMap::new(),
         })
     }
 
@@ -138,29 +134,17 @@ impl Transport for ShmTransport {
     }
 
     fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId> {
-        if let Some(&id) = self.sender_at.get(&(peers.to_vec(), channel)) {
-            return Ok(id);
+        match self.directory.sender(peers, channel)? {
+            End::Known(id) => Ok(id),
+            End::New(id, links) => {
+                self.senders.push(Sender { links, reserved: None });
+                Ok(id)
+            }
         }
-        if peers.is_empty() {
-            return Err(Error::invalid("a sender without peers", "name at least one"));
-        }
-        if (1..peers.len()).any(|i| peers[..i].contains(&peers[i])) {
-            return Err(Error::invalid(format!("a sender to ranks {peers:?}"), "name each peer once"));
-        }
-        let at = |&peer| {
-            let link = self.outgoing_at.get(&(peer, channel)).copied();
-            link.ok_or_else(|| not_open(LinkKey { from: self.rank, to: peer, channel }))
-        };
-        let links = peers.iter().map(at).collect::<Result<_>>()?;
-        let id = SenderId(self.senders.len() as u32);
-        self.senders.push(Sender { links, reserved: None });
-        self.sender_at.insert((peers.to_vec(), channel), id);
-        Ok(id)
     }
 
     fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-        let link = self.incoming_at.get(&(peer, channel)).copied();
-        link.map(ReceiverId).ok_or_else(|| not_open(LinkKey { from: peer, to: self.rank, channel }))
+        self.directory.receiver(peer, channel)
     }
 
     /// Each piece and credit ends one call only: poll everything that you wait for before you park again.
@@ -231,11 +215,4 @@ pub(crate) fn random() -> Result<u128> {
         Error::system("getrandom", std::io::Error::other(e.to_string()), "the kernel must give randomness")
     })?;
     Ok(u128::from_le_bytes(bytes))
-}
-
-fn not_open(link: LinkKey) -> Error {
-    Error::invalid(
-        format!("no open link from rank {} to rank {} on channel {}", link.from, link.to, link.channel),
-        "connect it first",
-    )
 }

@@ -1,38 +1,12 @@
 //! What the transport costs, as counts: one test, because it counts for the whole process.
 
 use ccl_core::simd::Buffers;
-use ccl_core::transport::conformance::connect;
+use ccl_core::transport::conformance::{Counting, allocations, connect};
 use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
-use std::cell::Cell;
-
-#[allow(unsafe_code)]
-mod sys {
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    pub(super) struct Counting;
-
-    // SAFETY: everything is passed on to the system's allocator.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            super::ALLOCATIONS.with(|n| n.set(n.get() + 1));
-            // SAFETY: the caller's promise.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-            // SAFETY: the caller's promise.
-            unsafe { System.dealloc(at, layout) }
-        }
-    }
-}
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
 
 #[global_allocator]
-static COUNTING: sys::Counting = sys::Counting;
+static COUNTING: Counting = Counting;
 
 fn pair() -> Vec<ShmTransport> {
     let mut pair: Vec<_> =
@@ -51,7 +25,7 @@ fn resources() -> (usize, usize) {
 fn the_data_path_allocates_nothing_and_drop_gives_all_back() {
     let mut t = pair();
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     assert!(before > 0, "the counter counts");
     for k in 0..1000u64 {
         for len in [8, 65536] {
@@ -61,7 +35,7 @@ fn the_data_path_allocates_nothing_and_drop_gives_all_back() {
             t[1].release(from).unwrap();
         }
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    assert_eq!(allocations(), before);
     let memory = SharedMemory::alloc(1 << 20).unwrap();
     let mut lend = |len: usize| {
         let piece = Buffers::new(&memory[..len], &mut []).input();
@@ -72,9 +46,9 @@ fn the_data_path_allocates_nothing_and_drop_gives_all_back() {
         assert!(t[0].settled(to).unwrap());
     };
     lend(1);
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     (1..1000).for_each(|k| lend(k * 1000));
-    assert_eq!(ALLOCATIONS.with(Cell::get), before, "the first piece alone may allocate");
+    assert_eq!(allocations(), before, "the first piece alone may allocate");
     drop(t);
     drop(memory);
 

@@ -1,26 +1,19 @@
 //! Opening links: sockets to the peers that have none yet, and a word with each.
 
-use crate::blob::{Blob, Row};
+use crate::blob::Blob;
 use crate::error::broken;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::socket::Socket;
 use crate::transport::TcpTransport;
-use ccl_core::transport::{Exchange, LinkKey};
-use ccl_core::{Error, Rank, Result};
+use ccl_core::transport::{Exchange, LinkKey, NewLinks};
+use ccl_core::{Rank, Result};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 
-/// The new links with one peer, by channel, as both sides list them.
-#[derive(Default)]
-struct Rows {
-    to: Vec<u16>,
-    from: Vec<u16>,
-}
-
 impl TcpTransport {
     pub(crate) fn open_links(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
-        let rows = self.new_links(links)?;
+        let rows = self.directory.missing(links)?;
         if rows.is_empty() {
             return Ok(());
         }
@@ -44,44 +37,12 @@ impl TcpTransport {
         Ok(())
     }
 
-    /// The links that are not open yet, by peer.
-    fn new_links(&self, links: &[LinkKey]) -> Result<BTreeMap<Rank, Rows>> {
-        let mut rows: BTreeMap<Rank, Rows> = BTreeMap::new();
-        for link in links {
-            let LinkKey { from, to, channel } = *link;
-            let peer = if from == self.rank { to } else { from };
-            if (from != self.rank && to != self.rank) || from == to || peer >= self.ranks {
-                return Err(Error::invalid(
-                    format!("a link from rank {from} to rank {to} at rank {} of {}", self.rank, self.ranks),
-                    "one end here and the other at a peer",
-                ));
-            }
-            if from == self.rank && !self.outgoing_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().to.push(channel);
-            } else if to == self.rank && !self.incoming_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().from.push(channel);
-            }
-        }
-        for row in rows.values_mut() {
-            for channels in [&mut row.to, &mut row.from] {
-                channels.sort_unstable();
-                channels.dedup();
-            }
-        }
-        Ok(rows)
+    fn word_about(&self, new: &NewLinks) -> Blob {
+        let (to_peer, from_peer) = new.rows();
+        Blob { rank: self.rank, limits: self.limits, to_peer, from_peer, host: self.place.host.clone() }
     }
 
-    fn word_about(&self, row: &Rows) -> Blob {
-        Blob {
-            rank: self.rank,
-            limits: self.limits,
-            to_peer: Row::of(&row.to),
-            from_peer: Row::of(&row.from),
-            host: self.place.host.clone(),
-        }
-    }
-
-    fn check(&self, peer: Rank, row: &Rows, word: &Blob) -> Result<()> {
+    fn check(&self, peer: Rank, new: &NewLinks, word: &Blob) -> Result<()> {
         if word.rank != peer {
             return Err(broken(peer, format!("the word of rank {} came in its place", word.rank)));
         }
@@ -89,15 +50,8 @@ impl TcpTransport {
             let what = format!("it uses {:?}, this rank {:?}; settings must agree", word.limits, self.limits);
             return Err(broken(peer, what));
         }
-        if word.to_peer != Row::of(&row.from) || word.from_peer != Row::of(&row.to) {
-            let what = format!(
-                "it opens {} links to this rank and {} from it, this rank {} and {}; both must open the same",
-                word.to_peer.count,
-                word.from_peer.count,
-                row.from.len(),
-                row.to.len()
-            );
-            return Err(broken(peer, what));
+        if let Some(why) = new.differ_from((word.to_peer, word.from_peer)) {
+            return Err(broken(peer, why));
         }
         Ok(())
     }
@@ -121,28 +75,28 @@ impl TcpTransport {
 
     /// Registers the links of a row at both ends. A link keeps to one socket, and to the same one as the link of the same
     /// channel that leads back.
-    fn add(&mut self, peer: Rank, row: &Rows) {
+    fn add(&mut self, peer: Rank, new: &NewLinks) {
         let (first, limits) = (self.peers[&peer], self.limits);
         let socket_of = |channel: u16| first + u32::from(channel % limits.sockets);
-        for &channel in &row.from {
+        for &channel in &new.from {
             let (key, link) =
                 (LinkKey { from: peer, to: self.rank, channel }, self.ends.incoming.len() as u32);
             let socket = socket_of(channel);
             self.ends.incoming.push(Incoming::new(key, socket, limits.window(), limits.batch()));
             self.sockets[socket as usize].incoming.insert(channel, link);
-            self.incoming_at.insert((peer, channel), link);
+            self.directory.add_incoming(peer, channel, link);
         }
-        for &channel in &row.to {
+        for &channel in &new.to {
             let (key, link) =
                 (LinkKey { from: self.rank, to: peer, channel }, self.ends.outgoing.len() as u32);
             let socket = socket_of(channel);
             self.ends.outgoing.push(Outgoing::new(key, socket, limits.window()));
             self.sockets[socket as usize].outgoing.insert(channel, link);
-            self.outgoing_at.insert((peer, channel), link);
+            self.directory.add_outgoing(peer, channel, link);
         }
-        for &channel in row.to.iter().chain(&row.from) {
-            if let Some(&link) = self.outgoing_at.get(&(peer, channel)) {
-                self.ends.outgoing[link as usize].back = self.incoming_at.get(&(peer, channel)).copied();
+        for &channel in new.to.iter().chain(&new.from) {
+            if let Some(link) = self.directory.outgoing(peer, channel) {
+                self.ends.outgoing[link as usize].back = self.directory.incoming(peer, channel);
             }
         }
     }

@@ -2,19 +2,18 @@
 
 use crate::address::Place;
 use crate::config::{Limits, TcpConfig};
-use crate::error::not_open;
 use crate::fabric::Sender;
 use crate::slots::Slots;
 use crate::socket::{Ends, Socket, SystemCalls};
 use crate::sys;
 use ccl_core::error::RankList;
 use ccl_core::transport::{
-    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -44,10 +43,8 @@ pub struct TcpTransport {
     pub(crate) peers: BTreeMap<Rank, u32>,
     pub(crate) sockets: Vec<Socket>,
     pub(crate) ends: Ends,
-    pub(crate) outgoing_at: HashMap<(Rank, u16), u32>,
-    pub(crate) incoming_at: HashMap<(Rank, u16), u32>,
+    pub(crate) directory: Directory,
     pub(crate) senders: Vec<Sender>,
-    sender_at: HashMap<(Vec<Rank>, u16), SenderId>,
     /// Whether something has come since the last sleep.
     pub(crate) news: bool,
     /// A call has failed: nobody waits for what was sent.
@@ -76,10 +73,8 @@ impl TcpTransport {
                 slots: Slots::new(slot_bytes),
                 slot_bytes,
             },
-            outgoing_at: HashMap::new(),
-            incoming_at: HashMap::new(),
+            directory: Directory::new(rank, ranks),
             senders: Vec::new(),
-            sender_at: HashMap::new(),
             news: false,
             failed: false,
             polls: 0,
@@ -186,29 +181,17 @@ impl Transport for TcpTransport {
     }
 
     fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId> {
-        if let Some(&id) = self.sender_at.get(&(peers.to_vec(), channel)) {
-            return Ok(id);
+        match self.directory.sender(peers, channel)? {
+            End::Known(id) => Ok(id),
+            End::New(id, links) => {
+                self.senders.push(Sender { links, reserved: None });
+                Ok(id)
+            }
         }
-        if peers.is_empty() {
-            return Err(Error::invalid("a sender without peers", "name at least one"));
-        }
-        if (1..peers.len()).any(|i| peers[..i].contains(&peers[i])) {
-            return Err(Error::invalid(format!("a sender to ranks {peers:?}"), "name each peer once"));
-        }
-        let at = |&peer| {
-            let link = self.outgoing_at.get(&(peer, channel)).copied();
-            link.ok_or_else(|| not_open(LinkKey { from: self.rank, to: peer, channel }))
-        };
-        let links = peers.iter().map(at).collect::<Result<_>>()?;
-        let id = SenderId(self.senders.len() as u32);
-        self.senders.push(Sender { links, reserved: None });
-        self.sender_at.insert((peers.to_vec(), channel), id);
-        Ok(id)
     }
 
     fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-        let link = self.incoming_at.get(&(peer, channel)).copied();
-        link.map(ReceiverId).ok_or_else(|| not_open(LinkKey { from: peer, to: self.rank, channel }))
+        self.directory.receiver(peer, channel)
     }
 
     fn flush(&mut self) -> Result<bool> {

@@ -1,39 +1,13 @@
 //! What the transport costs, as counts: one test, because it counts for the whole process.
 
 use ccl_core::simd::Buffers;
-use ccl_core::transport::conformance::{connect, mesh};
+use ccl_core::transport::conformance::{Counting, allocations, connect, mesh};
 use ccl_core::transport::{Fabric, LinkKey, Transport};
 use ccl_transport_tcp::{SystemCalls, TcpConfig, TcpTransport};
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 
-#[allow(unsafe_code)]
-mod sys {
-    use std::alloc::{GlobalAlloc, Layout, System};
-
-    pub(super) struct Counting;
-
-    // SAFETY: everything is passed on to the system's allocator.
-    unsafe impl GlobalAlloc for Counting {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            super::ALLOCATIONS.with(|n| n.set(n.get() + 1));
-            // SAFETY: the caller's promise.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-            // SAFETY: the caller's promise.
-            unsafe { System.dealloc(at, layout) }
-        }
-    }
-}
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
 #[global_allocator]
-static COUNTING: sys::Counting = sys::Counting;
+static COUNTING: Counting = Counting;
 
 fn pair(links: &[LinkKey]) -> Vec<TcpTransport> {
     let config = TcpConfig { addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], ..TcpConfig::default() };
@@ -112,10 +86,10 @@ fn a_piece_is_one_call_at_each_end_and_credits_are_rare() {
 
     // Nothing is allocated, and slots are used again.
     let memory = [t[0].memory(), t[1].memory()];
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     assert!(before > 0, "the counter counts");
     let ends = [(t[0].sender(&[1], 0).unwrap(), 0), (t[1].sender(&[0], 0).unwrap(), 1)];
-    let looked_up = ALLOCATIONS.with(Cell::get) - before;
+    let looked_up = allocations() - before;
     for k in 0..1000u64 {
         for (to, rank) in ends {
             let from = ccl_core::transport::ReceiverId(0);
@@ -127,7 +101,7 @@ fn a_piece_is_one_call_at_each_end_and_credits_are_rare() {
             }
         }
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get), before + looked_up);
+    assert_eq!(allocations(), before + looked_up);
     assert_eq!([t[0].memory(), t[1].memory()], memory);
 
     // Dropped, they leave no descriptor behind.

@@ -24,15 +24,16 @@ mod routes;
 mod table;
 mod together;
 mod transfers;
+mod waiting;
 
 use crate::bootstrap::{Bootstrap, Health};
 use crate::clock::monotonic_ns;
 use crate::config::Config;
 use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
-use crate::engine::{Blocks, Progress, Schedule, WaitOn};
-use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{Entry, Identity, Memory, Reason, Recorder};
+use crate::engine::{Blocks, Progress};
+use crate::error::{ErrorKind, Result};
+use crate::flight::{Entry, Identity, Memory, Recorder};
 use crate::plan::{Collective, Placement, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport};
@@ -51,12 +52,6 @@ use std::time::{Duration, Instant};
 pub use table::RouteTable;
 pub use together::{Member, run_together};
 use transfers::Transfers;
-
-/// A rank that has left may have done its part of a call before; for so long its last pieces are waited for.
-const LAST_PIECES: Duration = Duration::from_millis(100);
-
-/// How long the control plane may take to know why a link is in disorder.
-const EXPLANATION: Duration = Duration::from_millis(200);
 
 /// The arguments of a collective that all ranks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -402,150 +397,6 @@ impl Communicator {
         }
     }
 
-    /// What a call does about a blocked step.
-    #[cold]
-    fn pause(&mut self, wait: Wait, schedule: usize, entry: Entry, patience: &Patience) -> Result<()> {
-        self.flush()?;
-        match wait {
-            Wait::Spin => {}
-            Wait::Yield => {
-                record::waits(&self.recorder, entry);
-                std::thread::yield_now();
-            }
-            Wait::Park(limit) => {
-                self.record_waits(&[schedule], patience.waited());
-                self.watch(&[schedule], patience.waited())?;
-                self.park(schedule, limit)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands on what was published and is still here. True once there is nothing left.
-    #[inline]
-    fn flush(&mut self) -> Result<bool> {
-        let own = self.routes.flush()?;
-        self.crew.routes_mut().try_fold(own, |flushed, routes| Ok(routes.flush()? && flushed))
-    }
-
-    /// Hands on what a call that is done has published: nobody would do it before the next call.
-    #[inline]
-    fn hand_on(&mut self, schedule: usize) -> Result<()> {
-        let mut patience = Patience::new(self.oversubscribed);
-        while !self.flush()? {
-            if self.health.is_aborted() {
-                return Err(ErrorKind::Aborted.into());
-            }
-            match patience.next(|| false) {
-                Wait::Spin => {}
-                Wait::Yield => std::thread::yield_now(),
-                Wait::Park(limit) => {
-                    self.watch(&[schedule], patience.waited())?;
-                    self.park(schedule, limit)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The schedules of calls, of all their shares.
-    fn schedules_of(&self, calls: &[usize]) -> impl Iterator<Item = &Schedule> {
-        calls.iter().flat_map(|&index| {
-            std::iter::once(&self.plans.schedules[index]).chain(self.crew.schedules(index))
-        })
-    }
-
-    /// Looks, before a sleep, at everybody's health and at the deadline.
-    #[cold]
-    fn watch(&mut self, running: &[usize], waited: Duration) -> Result<()> {
-        self.health.check()?;
-        if waited >= LAST_PIECES
-            && let Some(rank) = self.health.who_left(self.awaited(running))
-        {
-            let sequence = self.schedules_of(running).map(Schedule::number).find(|&number| number > 0);
-            let sequence = sequence.unwrap_or(0);
-            let verdict = self.inquire(&Reason::Left { by: self.rank, peer: rank, sequence });
-            let alone = || self.health.lost_to(rank, "it closed its communicator before this call was over");
-            return Err(verdict.unwrap_or_else(alone));
-        }
-        if waited >= self.limit() {
-            let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
-            return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
-        }
-        Ok(())
-    }
-
-    /// The ranks that the running calls wait for.
-    fn awaited(&self, running: &[usize]) -> Vec<Rank> {
-        let waits = self.schedules_of(running).flat_map(Schedule::waits);
-        let mut awaited: Vec<Rank> = waits.flat_map(|wait| wait.on.peers().to_vec()).collect();
-        awaited.sort_unstable();
-        awaited.dedup();
-        awaited
-    }
-
-    /// The verdict of an inquest, or what else has ended the communicator meanwhile.
-    #[cold]
-    fn inquire(&self, reason: &Reason) -> Option<Error> {
-        self.bootstrap.as_ref()?.inquire(reason)
-    }
-
-    /// A timeout as this rank alone sees it, where there is no verdict.
-    #[cold]
-    fn timeout(&self, running: &[usize], waited: Duration) -> Error {
-        let schedules = || self.schedules_of(running).filter(|schedule| schedule.is_running());
-        let states = schedules().flat_map(|schedule| schedule.waits()).map(|wait| {
-            let for_what = match wait.on {
-                WaitOn::Piece { peer, channel } => format!("a piece from rank {peer} on channel {channel}"),
-                WaitOn::Credit { peers, channel } => {
-                    format!("ranks {peers:?} to take pieces on channel {channel}")
-                }
-            };
-            format!("lane {}, move {}, tile {} waits for {for_what}", wait.lane, wait.mv, wait.tile)
-        });
-        let mut states: Vec<String> = states.collect();
-        if states.is_empty() {
-            states.push("what it has sent last is not taken at the other end".into());
-        }
-        let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
-        ErrorKind::Timeout {
-            phase: format!("{} on rank {}", calls.join(" and "), self.rank),
-            waited,
-            absent: self.awaited(running),
-            remedy: format!("{}; look at what those ranks do, or raise RDMACCL_TIMEOUT", states.join("; ")),
-        }
-        .into()
-    }
-
-    /// An error in the middle of a call leaves the links in the middle of it.
-    #[cold]
-    fn breaks(&mut self, error: Error) -> Error {
-        let error = match error.kind() {
-            // A peer that goes leaves its links in disorder; the control plane knows that it has gone, or will.
-            ErrorKind::Transport { .. } => self.health.wait_for_error(EXPLANATION).unwrap_or(error),
-            // What the peer has asked for is known to the control plane.
-            ErrorKind::Mismatch { peer, .. } => {
-                self.inquire(&Reason::Mismatch { by: self.rank, peer: *peer }).unwrap_or(error)
-            }
-            _ => error,
-        };
-        self.break_with(error.to_string());
-        error
-    }
-
-    /// Takes no more calls, for this reason, which the others are told where they do not know.
-    #[cold]
-    fn break_with(&mut self, cause: String) {
-        tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
-        self.record_end(&cause);
-        self.routes.withdraw();
-        self.crew.routes_mut().for_each(Routes::withdraw);
-        if self.health.is_well() {
-            self.health.end(EndKind::Failed, &cause);
-        }
-        self.broken.get_or_insert(cause);
-    }
-
     /// Returns when all ranks have called it.
     pub fn barrier(&mut self) -> Result<()> {
         let call = Call {
@@ -557,15 +408,6 @@ impl Communicator {
         };
         let mut byte = [0];
         self.run(&call, Buffers::in_place(&mut byte, 0..1, 0..1))
-    }
-
-    /// How long a call may wait for its peers without anything moving.
-    fn limit(&self) -> Duration {
-        self.limit.unwrap_or(self.config.timeout)
-    }
-
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.limit()
     }
 }
 

@@ -1,13 +1,15 @@
 //! Which transport carries a pair of ranks, and the fabric that they make together.
 
 mod hosts;
+mod introduction;
+
+pub(super) use introduction::Introduction;
+use introduction::{Assumptions, malformed};
 
 use super::Opener;
-use super::cores::Cores;
 use super::table::RouteTable;
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
-use crate::cost::{Constants, Model};
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
@@ -15,7 +17,7 @@ use crate::simd::{Piece, PieceMut};
 use crate::transport::{
     Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,110 +26,6 @@ const NAP: Duration = Duration::from_micros(200);
 
 /// Link ends of all transports carry the transport's index in the upper bits of their number.
 const INDEX_BITS: u32 = 28;
-
-/// What the cost function takes for granted. Ranks that priced with different constants would choose differently, so those of
-/// rank 0 count for all.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Assumptions {
-    constants: Constants,
-}
-
-impl Assumptions {
-    /// This rank's own: its machine's profile, if there is one.
-    pub(super) fn own(config: &Config) -> Result<Assumptions> {
-        let tuned = config.tuned()?;
-        if let Some(warning) = &tuned.warning {
-            tracing::warn!("{warning}");
-        }
-        let profile = tuned.profile.as_ref().map_or_else(|| "built in".into(), |path| path.to_string_lossy());
-        tracing::debug!(%profile, constants = ?tuned.constants, "constants of the cost function");
-        Ok(Assumptions { constants: tuned.constants })
-    }
-
-    /// The model for so many ranks of a host on so many cores.
-    pub(super) fn model(&self, cores: u32, local_ranks: u32) -> Model {
-        Model::tuned(self.constants, cores, local_ranks)
-    }
-}
-
-/// What every rank tells the others about itself at initialisation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Introduction {
-    /// Name and address of each transport that the rank has opened, best first.
-    pub(super) transports: Vec<(String, Vec<u8>)>,
-    /// Settings that all ranks must share.
-    pub(super) settings: String,
-    /// What the rank may run on.
-    pub(super) cores: Cores,
-    /// How many threads its process may keep busy: a container's share of the processors counts too.
-    pub(super) parallelism: u32,
-    /// Rank 0's.
-    pub(super) assumptions: Option<Assumptions>,
-}
-
-impl Introduction {
-    /// That of a rank which has nobody to introduce itself to.
-    pub(super) fn of_one_alone() -> Introduction {
-        Introduction {
-            transports: Vec::new(),
-            settings: String::new(),
-            cores: Cores::here(),
-            parallelism: parallelism(),
-            assumptions: None,
-        }
-    }
-
-    /// That of `rank`, which has opened these transports.
-    pub(super) fn of(rank: Rank, config: &Config, transports: &[Box<dyn Transport>]) -> Result<Introduction> {
-        let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
-        let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}",
-            env!("CARGO_PKG_VERSION"),
-            algorithms.collect::<Vec<_>>().join(","),
-            config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
-            config.threads,
-            config.tcp_sockets,
-            config.slot_bytes,
-            config.credits,
-        );
-        let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
-        let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
-        let (cores, parallelism) = (Cores::here(), parallelism());
-        Ok(Introduction { transports, settings, cores, parallelism, assumptions })
-    }
-
-    /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
-    /// are told apart here and not by a call that goes wrong.
-    pub(super) fn exchange(&self, bootstrap: &mut Bootstrap) -> Result<Vec<Introduction>> {
-        let encoded = serde_json::to_vec(self).map_err(|error| malformed(bootstrap.rank(), &error))?;
-        let mut introductions = Vec::new();
-        for (peer, bytes) in bootstrap.all_gather(&encoded)?.iter().enumerate() {
-            let theirs: Introduction =
-                serde_json::from_slice(bytes).map_err(|error| malformed(peer as Rank, &error))?;
-            if theirs.settings != self.settings {
-                return Err(Error::invalid(
-                    format!(
-                        "rank {peer} runs with settings {{{}}}, rank {} with {{{}}}",
-                        theirs.settings,
-                        bootstrap.rank(),
-                        self.settings
-                    ),
-                    "give every rank the same RDMACCL_ variables and the same version of the library",
-                ));
-            }
-            introductions.push(theirs);
-        }
-        Ok(introductions)
-    }
-}
-
-fn parallelism() -> u32 {
-    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
-}
-
-fn malformed(peer: Rank, cause: &dyn std::fmt::Display) -> Error {
-    ErrorKind::Malformed { what: format!("introduction of rank {peer}"), cause: cause.to_string() }.into()
-}
 
 /// How a rank reaches a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -175,17 +73,11 @@ impl Routes {
         let transports = opener.local(bootstrap)?;
         let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
         let mut routes = Routes::new(rank, transports, introductions);
-        if !routes.are_on_one_host() {
+        if routes.placement().hosts > 1 {
             routes.transports.extend(opener.network(bootstrap)?);
             routes.introductions = Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
         }
         Ok(routes)
-    }
-
-    fn are_on_one_host(&self) -> bool {
-        let mut addresses = self.introductions.iter().map(|one| self.local_address(one));
-        let first = addresses.next().flatten();
-        first.is_some() && addresses.all(|address| address == first)
     }
 
     /// What the cost function takes for granted on every rank, as it came over the wire: also rank 0 uses what it has sent.
@@ -229,46 +121,6 @@ impl Routes {
             reasons.push("this rank has opened no transport".to_string());
         }
         Err(ErrorKind::Unreachable { peer, reasons: reasons.join("; ") }.into())
-    }
-
-    /// What the ranks of one host have said, that of `rank` among them: those that a transport of one host reaches from
-    /// there, so whose addresses are the same.
-    fn on_the_host_of(&self, rank: Rank) -> impl Iterator<Item = &Introduction> {
-        let here = self.local_address(&self.introductions[rank as usize]);
-        self.introductions.iter().zip(0..).filter_map(move |(introduction, other)| {
-            let is_there = other == rank || here.is_some() && self.local_address(introduction) == here;
-            is_there.then_some(introduction)
-        })
-    }
-
-    /// A rank's address in the transport of one host, if there is one: the same for all ranks of the host.
-    fn local_address<'i>(&self, of: &'i Introduction) -> Option<&'i [u8]> {
-        let local = self.transports.iter().find(|t| t.capabilities().one_host)?.name();
-        of.transports.iter().find(|(name, _)| name == local).map(|(_, address)| &address[..])
-    }
-
-    /// How many ranks of the communicator are on the host of `rank`, and on how many cores they all may run. Ranks that are
-    /// bound to a core each have one each, whatever a single one of them sees. All ranks get the same answer.
-    pub(super) fn crowd(&self, rank: Rank) -> (u32, u32) {
-        let ranks = self.on_the_host_of(rank).count() as u32;
-        let cores = self.on_the_host_of(rank).fold(Cores::default(), |all, one| all.with(&one.cores));
-        (ranks, cores.count())
-    }
-
-    /// Cores that each rank may keep busy, on the host where they are fewest. All ranks get the same answer.
-    pub(super) fn cores_per_rank(&self) -> u32 {
-        let ranks = 0..self.introductions.len() as Rank;
-        let of_host = |rank| {
-            let (ranks, cores) = self.crowd(rank);
-            let allowed = self.on_the_host_of(rank).map(|one| one.parallelism).min().unwrap_or(1);
-            cores.min(allowed) / ranks
-        };
-        // A rank that is on the host of a lower one has been counted.
-        let first_of_host = |&rank: &Rank| {
-            let address = |rank: Rank| self.local_address(&self.introductions[rank as usize]);
-            !address(rank).is_some_and(|here| (0..rank).any(|other| address(other) == Some(here)))
-        };
-        ranks.filter(first_of_host).map(of_host).min().unwrap_or(1).max(1)
     }
 
     /// Opens every link that the program uses.
@@ -492,42 +344,5 @@ impl Fabric for Routes {
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let (transport, id) = self.of(from.0);
         transport.release(ReceiverId(id))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Placement;
-    use crate::transport::LocalHub;
-
-    #[test]
-    fn ranks_that_are_bound_to_a_core_each_do_not_crowd_it() {
-        let (here, there) = (LocalHub::new(4, 64, 2), LocalHub::new(4, 64, 2));
-        let introduction = |hub: &LocalHub, rank: Rank, cores: &[usize]| {
-            let transport = hub.transport(rank);
-            Introduction {
-                transports: vec![(transport.name().to_string(), transport.address())],
-                settings: String::new(),
-                cores: cores.iter().copied().collect(),
-                parallelism: 2,
-                assumptions: None,
-            }
-        };
-        let introductions = vec![
-            introduction(&here, 0, &[0]),
-            introduction(&here, 1, &[1]),
-            introduction(&there, 2, &[0]),
-            introduction(&there, 3, &[0]),
-        ];
-        for rank in 0..2 {
-            let routes = Routes::new(rank, vec![Box::new(here.transport(rank))], introductions.clone());
-            assert_eq!(Some(routes.placement()), Placement::even(4, 2));
-            assert_eq!([routes.crowd(0), routes.crowd(1)], [(2, 2); 2]);
-            assert_eq!([routes.crowd(2), routes.crowd(3)], [(2, 1); 2]);
-        }
-        let apart = Routes::new(0, Vec::new(), introductions);
-        assert_eq!(apart.crowd(0), (1, 1), "alone without a transport");
-        assert_eq!(Some(apart.placement()), Placement::even(4, 4));
     }
 }

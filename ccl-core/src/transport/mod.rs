@@ -88,8 +88,11 @@ use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod directory;
 mod local;
+pub mod misuse;
 
+pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
 
 /// Names a link: pieces go from `from` to `to`.

@@ -6,22 +6,15 @@ use super::incoming::Incoming;
 use super::lane::{self, Lane, Window};
 use super::outgoing::{Lines, Outgoing};
 use super::proposal::Proposal;
-use super::terms::{Newcomer, Place, Row, Terms, decode_ready, encode_ready};
+use super::terms::{Newcomer, Place, Terms, decode_ready, encode_ready};
 use super::transport::IbTransport;
 use super::wire::{FRONT, LINE, MOST_LINKS};
 use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
-use ccl_core::transport::{Exchange, LinkKey};
+use ccl_core::transport::{Exchange, LinkKey, NewLinks};
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-
-/// The new links with one peer, by channel, as both sides list them.
-#[derive(Default)]
-struct Rows {
-    to: Vec<u16>,
-    from: Vec<u16>,
-}
 
 /// What was made for one peer, and what it was told of it.
 struct Prepared {
@@ -36,7 +29,7 @@ struct Prepared {
 
 impl IbTransport {
     pub(super) fn open_links(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
-        let rows = self.new_links(links)?;
+        let rows = self.directory.missing(links)?;
         if rows.is_empty() {
             return Ok(());
         }
@@ -47,7 +40,7 @@ impl IbTransport {
         self.connect_all(&rows, exchange).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn connect_all(&mut self, rows: &BTreeMap<Rank, Rows>, exchange: &mut dyn Exchange) -> Result<()> {
+    fn connect_all(&mut self, rows: &BTreeMap<Rank, NewLinks>, exchange: &mut dyn Exchange) -> Result<()> {
         let peers: Vec<Rank> = rows.keys().copied().collect();
         let strangers: Vec<Rank> =
             peers.iter().copied().filter(|peer| !self.connections.contains_key(peer)).collect();
@@ -83,33 +76,6 @@ impl IbTransport {
         Ok(())
     }
 
-    /// The links that are not open yet, by peer.
-    fn new_links(&self, links: &[LinkKey]) -> Result<BTreeMap<Rank, Rows>> {
-        let mut rows: BTreeMap<Rank, Rows> = BTreeMap::new();
-        for link in links {
-            let LinkKey { from, to, channel } = *link;
-            let peer = if from == self.rank { to } else { from };
-            if (from != self.rank && to != self.rank) || from == to || peer >= self.ranks {
-                return Err(Error::invalid(
-                    format!("a link from rank {from} to rank {to} at rank {} of {}", self.rank, self.ranks),
-                    "one end here and the other at a peer",
-                ));
-            }
-            if from == self.rank && !self.outgoing_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().to.push(channel);
-            } else if to == self.rank && !self.incoming_at.contains_key(&(peer, channel)) {
-                rows.entry(peer).or_default().from.push(channel);
-            }
-        }
-        for row in rows.values_mut() {
-            for channels in [&mut row.to, &mut row.from] {
-                channels.sort_unstable();
-                channels.dedup();
-            }
-        }
-        Ok(rows)
-    }
-
     /// Tells new peers what we have, and agrees with each of them. The outer error is the exchange's.
     fn meet(&mut self, strangers: &[Rank], exchange: &mut dyn Exchange) -> Result<Result<()>> {
         if strangers.is_empty() {
@@ -127,7 +93,7 @@ impl IbTransport {
         Ok(agreed.map(|agreed| self.connections.extend(agreed)))
     }
 
-    fn prepare_all(&mut self, rows: &BTreeMap<Rank, Rows>) -> Result<BTreeMap<Rank, Prepared>> {
+    fn prepare_all(&mut self, rows: &BTreeMap<Rank, NewLinks>) -> Result<BTreeMap<Rank, Prepared>> {
         let (mut out, mut incoming) = (self.outgoing.len(), self.incoming.len());
         let mut all = BTreeMap::new();
         for (&peer, row) in rows {
@@ -142,7 +108,7 @@ impl IbTransport {
     }
 
     /// Makes queue pairs and memory for the new links with a peer.
-    fn prepare(&mut self, peer: Rank, row: &Rows, (first_out, first_in): (u32, u32)) -> Result<Prepared> {
+    fn prepare(&mut self, peer: Rank, row: &NewLinks, (first_out, first_in): (u32, u32)) -> Result<Prepared> {
         let mut newcomers = Vec::new();
         for &channel in row.to.iter().chain(&row.from) {
             let place = self.connections[&peer].place(channel);
@@ -180,8 +146,8 @@ impl IbTransport {
         }
         let terms = Terms {
             rank: self.rank,
-            to_peer: Row::of(&row.to),
-            from_peer: Row::of(&row.from),
+            to_peer: row.rows().0,
+            from_peer: row.rows().1,
             first_out,
             first_in,
             newcomers,
@@ -225,8 +191,12 @@ impl IbTransport {
         Ok(newcomer)
     }
 
-    fn read_terms(&self, rows: &BTreeMap<Rank, Rows>, answers: &[Vec<u8>]) -> Result<BTreeMap<Rank, Terms>> {
-        let read = |((&peer, row), answer): ((&Rank, &Rows), &Vec<u8>)| {
+    fn read_terms(
+        &self,
+        rows: &BTreeMap<Rank, NewLinks>,
+        answers: &[Vec<u8>],
+    ) -> Result<BTreeMap<Rank, Terms>> {
+        let read = |((&peer, row), answer): ((&Rank, &NewLinks), &Vec<u8>)| {
             let Some(theirs) = Terms::decode(answer) else {
                 return Err(ready(peer, answer)
                     .err()
@@ -238,19 +208,12 @@ impl IbTransport {
         rows.iter().zip(answers).map(read).collect()
     }
 
-    fn check(&self, peer: Rank, row: &Rows, theirs: &Terms) -> Result<()> {
+    fn check(&self, peer: Rank, row: &NewLinks, theirs: &Terms) -> Result<()> {
         if theirs.rank != peer {
             return Err(of_peer(peer, format!("the word of rank {} came in its place", theirs.rank)));
         }
-        if theirs.to_peer != Row::of(&row.from) || theirs.from_peer != Row::of(&row.to) {
-            let what = format!(
-                "it opens {} links to this rank and {} from it, this rank {} and {}; both must open the same",
-                theirs.to_peer.count,
-                theirs.from_peer.count,
-                row.from.len(),
-                row.to.len()
-            );
-            return Err(of_peer(peer, what));
+        if let Some(why) = row.differ_from((theirs.to_peer, theirs.from_peer)) {
+            return Err(of_peer(peer, why));
         }
         let fits = |first: u32, count: u32| first.checked_add(count).is_some_and(|end| end <= MOST_LINKS);
         if !fits(theirs.first_out, theirs.to_peer.count) || !fits(theirs.first_in, theirs.from_peer.count) {
@@ -283,7 +246,7 @@ impl IbTransport {
     }
 
     /// Adds the new links with a peer.
-    fn add(&mut self, peer: Rank, row: &Rows, prepared: &Prepared, theirs: &Terms) -> Result<()> {
+    fn add(&mut self, peer: Rank, row: &NewLinks, prepared: &Prepared, theirs: &Terms) -> Result<()> {
         let connection = &self.connections[&peer];
         let (stride, ring_bytes, window) = (self.stride(), self.ring_bytes(), self.window());
         let slots = window.slots as usize;
@@ -294,7 +257,7 @@ impl IbTransport {
             let ring = theirs.rings[pair].at((i * ring_bytes) as u64);
             let their = theirs.first_in + i as u32;
             let key = LinkKey { from: self.rank, to: peer, channel };
-            self.outgoing_at.insert((peer, channel), self.outgoing.len() as u32);
+            self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
             self.outgoing.push(Outgoing::new(
                 key,
                 connection.lanes[&place],
@@ -308,7 +271,7 @@ impl IbTransport {
             let key = LinkKey { from: peer, to: self.rank, channel };
             let lane = connection.lanes[&connection.place(channel)];
             let their = theirs.first_out + i as u32;
-            self.incoming_at.insert((peer, channel), self.incoming.len() as u32);
+            self.directory.add_incoming(peer, channel, self.incoming.len() as u32);
             self.incoming.push(Incoming::new(
                 key,
                 lane,
@@ -317,9 +280,9 @@ impl IbTransport {
                 window,
             ));
         }
-        for channel in row.to.iter().chain(&row.from) {
-            let at = (peer, *channel);
-            if let (Some(&out), Some(&back)) = (self.outgoing_at.get(&at), self.incoming_at.get(&at)) {
+        for &channel in row.to.iter().chain(&row.from) {
+            let both = (self.directory.outgoing(peer, channel), self.directory.incoming(peer, channel));
+            if let (Some(out), Some(back)) = both {
                 self.outgoing[out as usize].back = Some(back);
                 self.incoming[back as usize].back = Some(out);
             }

@@ -1,11 +1,10 @@
 //! The data path.
 
-use super::failure;
 use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
 use ccl_core::Result;
 use ccl_core::simd::PieceMut;
-use ccl_core::transport::{Arrival, Fabric, ReceiverId, SenderId};
+use ccl_core::transport::{Arrival, Fabric, ReceiverId, SenderId, misuse};
 
 /// The sending end for one or more links.
 #[derive(Debug)]
@@ -27,10 +26,10 @@ impl Fabric for IbTransport {
     #[inline]
     fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
         let Some(sender) = self.senders.get_mut(to.0 as usize) else {
-            return Err(failure::no_such_end(to.0));
+            return Err(misuse::no_such_end(to.0));
         };
         if len > self.slot_bytes {
-            return Err(failure::too_long(len, self.slot_bytes));
+            return Err(misuse::too_long(len, self.slot_bytes));
         }
         let first = sender.links[0] as usize;
         let is_short = len <= INLINE_BYTES;
@@ -63,10 +62,10 @@ impl Fabric for IbTransport {
     #[inline]
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let Some(sender) = self.senders.get_mut(to.0 as usize) else {
-            return Err(failure::no_such_end(to.0));
+            return Err(misuse::no_such_end(to.0));
         };
         let Some(Reservation { len, slot }) = sender.reserved.take() else {
-            return Err(failure::not_held("publish"));
+            return Err(misuse::not_held("publish"));
         };
         let links = sender.links.len();
         if let Some(slot) = slot {
@@ -85,7 +84,7 @@ impl Fabric for IbTransport {
     #[inline]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else {
-            return Err(failure::no_such_end(from.0));
+            return Err(misuse::no_such_end(from.0));
         };
         if let Some(arrival) = link.peek() {
             return Ok(Some(arrival));
@@ -106,10 +105,10 @@ impl Fabric for IbTransport {
     #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else {
-            return Err(failure::no_such_end(from.0));
+            return Err(misuse::no_such_end(from.0));
         };
         if !link.release() {
-            return Err(failure::not_held("release"));
+            return Err(misuse::not_held("release"));
         }
         if link.owes() { self.return_credits(from.0) } else { Ok(()) }
     }
@@ -123,7 +122,7 @@ impl IbTransport {
         for &link in &sender.links {
             let link = &self.outgoing[link as usize];
             if link.reserved {
-                return Err(failure::reserved_twice(link.key.to));
+                return Err(misuse::reserved_twice(link.key.to));
             }
         }
         for i in 0..sender.links.len() {

@@ -5,7 +5,6 @@ use super::lane::Lane;
 use super::outgoing::Corrupt;
 use crate::verbs::{Completion, Status};
 use ccl_core::error::ErrorKind;
-use ccl_core::transport::LinkKey;
 use ccl_core::{Error, Rank};
 
 /// How the transport is called.
@@ -40,35 +39,4 @@ pub(crate) fn of_completion(lane: &Lane, adapter: &Adapter, completion: &Complet
 #[cold]
 pub(crate) fn corrupt(lane: &Lane, Corrupt(what): Corrupt) -> Error {
     of_peer(lane.peer, format!("{}: the peer breaks the protocol: {what}", lane.ends))
-}
-
-#[cold]
-pub(crate) fn no_such_end(id: u32) -> Error {
-    Error::invalid(format!("link end {id}"), "an id that `sender` or `receiver` gave")
-}
-
-#[cold]
-pub(crate) fn not_held(call: &str) -> Error {
-    Error::invalid(format!("{call} with nothing to {call}"), "reserve before publish, peek before release")
-}
-
-#[cold]
-pub(crate) fn reserved_twice(peer: Rank) -> Error {
-    Error::invalid(
-        format!("two reservations on one link to rank {peer}"),
-        "publish through the one sending end before reserving through the other",
-    )
-}
-
-#[cold]
-pub(crate) fn too_long(len: usize, slot_bytes: usize) -> Error {
-    Error::invalid(format!("a piece of {len} bytes"), format!("at most {slot_bytes} bytes, the slots' size"))
-}
-
-#[cold]
-pub(crate) fn not_open(link: LinkKey) -> Error {
-    Error::invalid(
-        format!("no open link from rank {} to rank {} on channel {}", link.from, link.to, link.channel),
-        "connect it first",
-    )
 }

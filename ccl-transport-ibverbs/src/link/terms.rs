@@ -3,24 +3,10 @@
 use super::bytes::{Reader, Writer};
 use crate::verbs::Remote;
 use ccl_core::Rank;
+use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version.
 const MAGIC: u64 = 0x6962_7465_726d_0001;
-
-/// The links that one connect opens in one direction between two ranks, numbered one after the other by channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) count: u32,
-    /// Hash of the channels, to notice ranks that open different links.
-    hash: u64,
-}
-
-impl Row {
-    pub(crate) fn of(channels: &[u16]) -> Row {
-        let mix = |h: u64, c: &u16| (h ^ u64::from(*c)).wrapping_mul(0x100_0000_01b3);
-        Row { count: channels.len() as u32, hash: channels.iter().fold(0xcbf2_9ce4_8422_2325, mix) }
-    }
-}
 
 /// Which queue pair of a connection: its way, and how many before it on that way are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,7 +140,6 @@ mod tests {
         assert_eq!(Terms::decode(&bytes), Some(terms));
         assert!((0..bytes.len()).all(|n| Terms::decode(&bytes[..n]).is_none()));
         assert_eq!(Terms::decode(&[&bytes[..], &[0]].concat()), None);
-        assert_ne!(Row::of(&[0, 1]), Row::of(&[1, 0]));
     }
 
     #[test]

@@ -17,10 +17,10 @@ use crate::config::IbConfig;
 use crate::verbs::{Completion, Context, Region};
 use ccl_core::config::Ib;
 use ccl_core::transport::{
-    Capabilities, Counters, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Completions that are taken at a time.
@@ -43,10 +43,8 @@ pub struct IbTransport {
     pub(super) lanes: Vec<Lane>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) incoming: Vec<Incoming>,
-    pub(super) outgoing_at: HashMap<(Rank, u16), u32>,
-    pub(super) incoming_at: HashMap<(Rank, u16), u32>,
+    pub(super) directory: Directory,
     pub(super) senders: Vec<Sender>,
-    sender_at: HashMap<(Vec<Rank>, u16), SenderId>,
     pub(super) pool: Pool,
     /// Keeps the receivers' rings registered.
     pub(super) regions: Vec<Region>,
@@ -109,10 +107,8 @@ impl IbTransport {
             lanes: Vec::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
-            outgoing_at: HashMap::new(),
-            incoming_at: HashMap::new(),
+            directory: Directory::new(rank, ranks),
             senders: Vec::new(),
-            sender_at: HashMap::new(),
             pool: Pool::new(config.slot_bytes),
             regions: Vec::new(),
             link_bytes: 0,
@@ -218,26 +214,17 @@ impl Transport for IbTransport {
     }
 
     fn sender(&mut self, peers: &[Rank], channel: u16) -> Result<SenderId> {
-        if let Some(&id) = self.sender_at.get(&(peers.to_vec(), channel)) {
-            return Ok(id);
+        match self.directory.sender(peers, channel)? {
+            End::Known(id) => Ok(id),
+            End::New(id, links) => {
+                self.senders.push(Sender { links, reserved: None });
+                Ok(id)
+            }
         }
-        if peers.is_empty() || (1..peers.len()).any(|i| peers[..i].contains(&peers[i])) {
-            return Err(Error::invalid(format!("a sender to ranks {peers:?}"), "at least one, each once"));
-        }
-        let at = |&peer| {
-            let link = self.outgoing_at.get(&(peer, channel)).copied();
-            link.ok_or_else(|| failure::not_open(LinkKey { from: self.rank, to: peer, channel }))
-        };
-        let links = peers.iter().map(at).collect::<Result<_>>()?;
-        let id = SenderId(self.senders.len() as u32);
-        self.senders.push(Sender { links, reserved: None });
-        self.sender_at.insert((peers.to_vec(), channel), id);
-        Ok(id)
     }
 
     fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-        let link = self.incoming_at.get(&(peer, channel)).copied();
-        link.map(ReceiverId).ok_or_else(|| failure::not_open(LinkKey { from: peer, to: self.rank, channel }))
+        self.directory.receiver(peer, channel)
     }
 
     /// Devices send by themselves; only credits may wait here, for room in a queue.
