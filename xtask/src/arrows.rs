@@ -63,7 +63,7 @@ pub(crate) fn check() -> Outcome {
     match violations() {
         Ok((files, wrong)) if wrong.is_empty() => {
             println!("{files} files keep to the arrows");
-            Outcome::PASSED
+            Outcome::tests(1, Vec::new())
         }
         Ok((_, wrong)) => Outcome::Failed(wrong.join("\n")),
         Err(why) => Outcome::Failed(why),

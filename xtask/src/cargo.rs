@@ -78,7 +78,7 @@ fn tests(command: &mut Command) -> Outcome {
         Err(why) => Outcome::Failed(why),
         Ok((success, output)) => match count_tests(&output) {
             Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
-            Outcome::Tests { failed: 0, .. } if !success => {
+            Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
                 Outcome::Failed("a test program did not build or died".into())
             }
             counted => counted,

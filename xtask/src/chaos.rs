@@ -29,8 +29,15 @@ fn part() -> Result<Outcome, String> {
     let (Some(trials), Some(wrong)) = (outcome["trials"].as_u64(), outcome["failed"].as_array()) else {
         return Err(format!("{}: no count of trials", file.display()));
     };
-    let failed = wrong.len() as u64;
-    Ok(Outcome::Tests { passed: trials - failed, failed, skipped: 0 })
+    let failed: Vec<String> = wrong.iter().map(in_words).collect();
+    Ok(Outcome::tests(trials - failed.len() as u64, failed))
+}
+
+fn in_words(trial: &Value) -> String {
+    format!(
+        "trial {}, {} of {} ranks: {}; again: {}",
+        trial["number"], trial["kind"], trial["ranks"], trial["complaints"], trial["again"]
+    )
 }
 
 fn program() -> Result<Command, String> {

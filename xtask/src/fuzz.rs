@@ -12,8 +12,7 @@ pub(crate) const RUNS: u64 = 5_000;
 /// With the compiler in use: the sanitizer's flag is unstable, which the bootstrap variable allows.
 pub(crate) fn check(runs: u64) -> Outcome {
     match all(runs) {
-        Ok((passed, wrong)) if wrong.is_empty() => Outcome::Tests { passed, failed: 0, skipped: 0 },
-        Ok((_, wrong)) => Outcome::Failed(wrong.join("\n")),
+        Ok((passed, wrong)) => Outcome::tests(passed, wrong),
         Err(why) => Outcome::Failed(why),
     }
 }

@@ -1,13 +1,14 @@
 //! What came out of the checks, counted.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::ExitCode;
 
 /// What came out of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// So many tests: passed, failed, left out.
-    Tests { passed: u64, failed: u64, skipped: u64 },
+    /// How many tests passed and were left out; each that failed, in words.
+    Tests { passed: u64, failed: Vec<String>, skipped: u64 },
     /// The check as a whole is wrong.
     Failed(String),
     /// The check could not run.
@@ -15,11 +16,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) const PASSED: Outcome = Outcome::Tests { passed: 1, failed: 0, skipped: 0 };
-
-    /// Passed with one more for each, or failed with all the reasons.
     pub(crate) fn of(result: Result<(), String>) -> Outcome {
-        result.map_or_else(Outcome::Failed, |()| Outcome::PASSED)
+        result.map_or_else(Outcome::Failed, |()| Outcome::tests(1, Vec::new()))
+    }
+
+    pub(crate) fn tests(passed: u64, failed: Vec<String>) -> Outcome {
+        Outcome::Tests { passed, failed, skipped: 0 }
     }
 }
 
@@ -27,7 +29,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Outcome::Tests { passed, failed, skipped } => {
-                write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+                write!(f, "{passed} passed, {} failed, {skipped} skipped", failed.len())?;
+                failed.iter().try_for_each(|why| write!(f, "\n{why}"))
             }
             Outcome::Failed(why) => write!(f, "FAILED: {why}"),
             Outcome::Skipped(why) => write!(f, "SKIPPED: {why}"),
@@ -47,7 +50,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, check: &str, outcome: Outcome, no_skip: bool) {
         let (passed, mut failed, mut skipped) = match &outcome {
-            Outcome::Tests { passed, failed, skipped } => (*passed, *failed, *skipped),
+            Outcome::Tests { passed, failed, skipped } => (*passed, failed.len() as u64, *skipped),
             Outcome::Failed(_) => (0, 1, 0),
             Outcome::Skipped(_) => (0, 0, 1),
         };
@@ -72,9 +75,9 @@ impl Tally {
     }
 }
 
-/// Adds up the `test result:` lines of the test harness.
+/// Adds up the `test result:` lines of the test harness; those that failed with what they said.
 pub(crate) fn count_tests(output: &str) -> Outcome {
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let (mut passed, mut skipped) = (0, 0);
     for line in output.lines().filter(|line| line.starts_with("test result:")) {
         for part in line.split([';', '.']) {
             let mut words = part.split_whitespace();
@@ -84,13 +87,34 @@ pub(crate) fn count_tests(output: &str) -> Outcome {
             };
             match kind {
                 "passed" => passed += number,
-                "failed" => failed += number,
                 "ignored" => skipped += number,
                 _ => {}
             }
         }
     }
-    Outcome::Tests { passed, failed, skipped }
+    Outcome::Tests { passed, failed: failed_tests(output), skipped }
+}
+
+/// The harness ends a test program with all that those which failed have said, each under a header, and a list of their names.
+fn failed_tests(output: &str) -> Vec<String> {
+    let mut said: BTreeMap<&str, String> = BTreeMap::new();
+    let (mut names, mut listing, mut speaker) = (Vec::new(), false, None);
+    for line in output.lines() {
+        let header = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        if header.is_some() {
+            speaker = header;
+        } else if line == "failures:" {
+            (listing, speaker) = (true, None);
+        } else if let Some(name) = line.strip_prefix("    ").filter(|_| listing) {
+            names.push(format!("{name}{}", said.remove(name).unwrap_or_default()));
+        } else {
+            listing = false;
+            if let Some(name) = speaker.filter(|_| !line.is_empty()) {
+                said.entry(name).or_default().push_str(&format!("\n  {line}"));
+            }
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -100,8 +124,11 @@ mod tests {
     #[test]
     fn results_of_all_test_programs_add_up() {
         let output = "running 2 tests\ntest result: ok. 28 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; \
-                      finished in 0.39s\nnoise 7 passed\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
-        assert_eq!(count_tests(output), Outcome::Tests { passed: 30, failed: 1, skipped: 1 });
+                      finished in 0.39s\nnoise 7 passed\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\nthread 'a' \
+                      panicked at x.rs:1:\n    not so\n\nfailures:\n    a\n    b\n\n\
+                      test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured";
+        let failed = vec!["a\n  thread 'a' panicked at x.rs:1:\n      not so".to_string(), "b".to_string()];
+        assert_eq!(count_tests(output), Outcome::Tests { passed: 30, failed, skipped: 1 });
     }
 
     #[test]

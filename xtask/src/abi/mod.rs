@@ -80,9 +80,6 @@ impl Report {
     }
 
     fn outcome(self) -> Outcome {
-        if self.wrong.is_empty() {
-            return Outcome::Tests { passed: self.passed, failed: 0, skipped: 0 };
-        }
-        Outcome::Failed(format!("{} passed; {}", self.passed, self.wrong.join("\n")))
+        Outcome::tests(self.passed, self.wrong)
     }
 }
