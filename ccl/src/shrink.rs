@@ -66,7 +66,7 @@ impl Communicator {
             _ => Vec::new(),
         };
         let told = self.core().agree(0, &blob)?;
-        let joined = meeting.and_then(|_meeting| self.meet(&told, builder));
+        let joined = meeting.and_then(|_meeting| self.meet(&told, gone, builder));
         let flags = if joined.is_ok() { STANDS } else { 0 };
         let agreement = self.agree(flags)?;
         let complete = !members.iter().any(|member| agreement.gone.contains(member));
@@ -80,7 +80,7 @@ impl Communicator {
         }
     }
 
-    fn meet(&mut self, told: &Agreement, builder: crate::Builder) -> Result<Communicator> {
+    fn meet(&mut self, told: &Agreement, gone: &[Rank], builder: crate::Builder) -> Result<Communicator> {
         let id: &[u8; UNIQUE_ID_BYTES] = told.blob.as_slice().try_into().map_err(|_| {
             Error::from(ErrorKind::Bootstrap {
                 what: "the rank that leads a shrink could not make a meeting place for it".into(),
@@ -89,7 +89,7 @@ impl Communicator {
         })?;
         let abort = AbortHandle::default();
         let own = self.abort_handle();
-        own.health().precede(abort.health());
+        own.health().precede(abort.health(), gone);
         let joined = builder.unique_id(UniqueId::from_bytes(id)?).aborted_by(abort).build();
         own.health().part().and(joined)
     }

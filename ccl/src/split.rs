@@ -67,7 +67,7 @@ impl Communicator {
         let mut builder = builder.unique_id(UniqueId::from_bytes(id)?);
         // Whoever waits there hears of it when this communicator is aborted, or loses one who might have been awaited.
         let (own, child) = (self.abort_handle(), builder.abort_handle());
-        own.health().precede(child.health());
+        own.health().precede(child.health(), &[]);
         let joined = own.health().check().and_then(|()| builder.build());
         let joined = own.health().part().and(joined);
         // What has ended this communicator has ended the joining too, in words that name its own ranks.

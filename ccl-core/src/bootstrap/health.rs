@@ -92,10 +92,21 @@ impl Health {
     }
 
     /// While a communicator is made of this one, what ends its joining is that this one is aborted or loses a rank.
-    pub fn precede(&self, successor: &Arc<Health>) {
-        self.state.lock().successors.push(Arc::downgrade(successor));
+    /// `gone` are not to join it: a rank that is lost by now and is none of them ends it too.
+    pub fn precede(&self, successor: &Arc<Health>, gone: &[Rank]) {
+        let mut state = self.state.lock();
+        state.successors.push(Arc::downgrade(successor));
+        let error =
+            state.lost.values().find(|loss| !gone.contains(&loss.rank)).map(|loss| self.loss_error(loss));
+        if let Some(error) = &error {
+            state.ended_successors.get_or_insert_with(|| error.clone());
+        }
+        drop(state);
         if self.is_aborted() {
             successor.abort();
+        }
+        if let Some(error) = error {
+            successor.raise(error);
         }
     }
 
@@ -361,5 +372,42 @@ pub(super) fn hush(bell: &OwnedFd) {
 impl fmt::Debug for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Health").field("error", &self.error()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lose(health: &Health, rank: Rank) {
+        let loss = Loss { rank, cause: "killed".into(), state: Vec::new() };
+        let error = health.loss_error(&loss);
+        health.lose(loss, error);
+    }
+
+    fn lost_in(successor: &Health) -> Option<Rank> {
+        match successor.error()?.kind() {
+            ErrorKind::PeerLost { peer, .. } => Some(*peer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_loss_ends_what_is_made_whether_it_was_before_or_after() {
+        for before in [true, false] {
+            let (own, successor) = (Health::default(), Arc::new(Health::default()));
+            lose(&own, 2);
+            if before {
+                lose(&own, 1);
+            }
+            own.precede(&successor, &[2]);
+            if !before {
+                assert_eq!(lost_in(&successor), None, "that one is known to be gone");
+                lose(&own, 1);
+            }
+            assert_eq!(lost_in(&successor), Some(1));
+            assert!(own.part().is_err());
+            own.part().expect("it is told once");
+        }
     }
 }
