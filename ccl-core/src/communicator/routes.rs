@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
+    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId, Transport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -332,6 +332,12 @@ impl Fabric for Routes {
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
+    }
+
+    #[inline]
+    fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        let (transport, id) = self.of(from.0);
+        transport.offer(ReceiverId(id), offer)
     }
 
     #[inline]
