@@ -5,7 +5,7 @@
 
 use super::{
     Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Reach, ReceiverId, Refer, SenderId,
-    Transport,
+    Transport, UserMemory,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -322,7 +322,7 @@ impl Transport for LocalTransport {
         own.flat_map(|(_, link)| &link.messages).map(|message| message.body.own_bytes()).sum()
     }
 
-    fn expose(&mut self, _piece: Piece) -> Result<bool> {
+    fn register(&mut self, _memory: &UserMemory) -> Result<bool> {
         Ok(true)
     }
 

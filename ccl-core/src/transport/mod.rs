@@ -91,7 +91,9 @@
 use crate::error::{Error, Result};
 use crate::plan::Rank;
 use crate::simd::{Piece, PieceMut};
+use std::any::Any;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "conformance"))]
@@ -140,6 +142,16 @@ pub enum Refer {
     NoCredit,
     /// The peers cannot see this memory, for now or at all: reserve a slot.
     NotMapped,
+}
+
+/// Memory for calls that are to come.
+#[derive(Clone, Debug)]
+pub struct UserMemory {
+    /// All of it. Whoever registers it vouches that it is readable and writable, and no other memory, until it is
+    /// deregistered or its communicator closed.
+    pub piece: Piece,
+    /// What keeps it there meanwhile, if the caller's word is not enough.
+    pub owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Where the next pieces on a link go, at their receiver.
@@ -251,10 +263,15 @@ pub trait Transport: Fabric + Send {
         None
     }
 
-    /// Shows the memory in which `piece` lies to the peers that are connected, so that the first message that
-    /// refers to it need not. Whether it lies in memory that they can see at all.
-    fn expose(&mut self, _piece: Piece) -> Result<bool> {
+    /// Makes ready for calls to use this memory: shows it to the peers that are connected, so that the first message that
+    /// refers to it need not, or lets the network read and write it. Whether there is something to be gained.
+    fn register(&mut self, _memory: &UserMemory) -> Result<bool> {
         Ok(false)
+    }
+
+    /// Undoes what [`register`](Transport::register) has done for this piece, once for each time. Not within a call.
+    fn deregister(&mut self, _piece: Piece) -> Result<()> {
+        Ok(())
     }
 
     /// A call has failed: what was handed over by reference may change from now on, and once this has returned nobody writes

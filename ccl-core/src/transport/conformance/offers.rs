@@ -2,7 +2,7 @@
 
 use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
 use crate::simd::{Buffers, PieceMut};
-use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport};
+use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
 
 const TAG: u64 = 7;
 
@@ -24,7 +24,7 @@ impl<T: Transport> Pair<T> {
 
     /// Shows memory to the transport, offers it for pieces as long as a slot, and lets the sender hear of it.
     fn offer(&mut self, sink: PieceMut) {
-        self.t[1].expose(sink.as_piece()).unwrap();
+        self.t[1].register(&UserMemory { piece: sink.as_piece(), owner: None }).unwrap();
         self.t[1].offer(self.from, Offer { tag: TAG, sink, piece: self.slot }).unwrap();
         self.ping();
     }
