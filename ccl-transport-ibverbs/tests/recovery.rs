@@ -479,6 +479,7 @@ fn whatever_fails_every_message_arrives_once_and_in_order() {
             config.recovery = GUARD;
         });
         let mut traffic = Traffic::new(&mut t, channels);
+        let mut undo = Vec::new();
         for round in 1..=6 {
             let faults: Vec<_> = (0..1 + random.below(3)).map(|_| fault(&mut random, rails)).collect();
             for (text, _) in &faults {
@@ -490,9 +491,9 @@ fn whatever_fails_every_message_arrives_once_and_in_order() {
             for t in &mut t {
                 t.park(Duration::ZERO).unwrap();
             }
-            // Some have not come yet.
-            let undo = || faults.iter().filter_map(|(_, undo)| undo.as_ref()).for_each(|undo| fake.run(undo));
-            traffic.run_with(&mut t, 40 * round, undo);
+            // Some have not come yet, and come later.
+            undo.extend(faults.into_iter().filter_map(|(_, undo)| undo));
+            traffic.run_with(&mut t, 40 * round, || undo.iter().for_each(|undo| fake.run(undo)));
         }
         // Faults that have not come yet would come at the end.
         t.iter_mut().for_each(Transport::withdraw);
