@@ -90,7 +90,7 @@ impl Fabric for IbTransport {
             return Ok(Some(arrival));
         }
         let lane = link.lane;
-        self.progress(self.lanes[lane as usize].adapter)?;
+        self.progress(self.lanes[lane as usize].seat.adapter)?;
         let link = &mut self.incoming[from.0 as usize];
         let arrival = link.peek();
         if arrival.is_none() {
@@ -110,7 +110,10 @@ impl Fabric for IbTransport {
         if !link.release() {
             return Err(misuse::not_held("release"));
         }
-        if link.owes() { self.return_credits(from.0) } else { Ok(()) }
+        if link.owes() {
+            self.return_credits(from.0);
+        }
+        Ok(())
     }
 }
 
@@ -151,7 +154,7 @@ impl IbTransport {
         let lane = self.outgoing[link as usize].lane as usize;
         let can = |t: &IbTransport| t.outgoing[link as usize].has_credit() && t.lanes[lane].has_room();
         if !can(self) {
-            self.progress(self.lanes[lane].adapter)?;
+            self.progress(self.lanes[lane].seat.adapter)?;
         }
         match self.lanes[lane].fault() {
             None => Ok(can(self)),
@@ -166,27 +169,38 @@ impl IbTransport {
         outgoing.reserved = false;
         let released = outgoing.back.map_or(0, |back| self.incoming[back as usize].report());
         let (head, to, immediate) = outgoing.message(tag, len, released, slot.is_none());
-        let lane = &mut self.lanes[outgoing.lane as usize];
-        match slot {
-            None => lane.send(&[head], to, immediate)?,
-            Some(slot) => lane.send(&[head, self.pool.sge(slot, len, lane.adapter)], to, immediate)?,
-        }
+        let at = outgoing.lane as usize;
+        let lane = &mut self.lanes[at];
+        let sent = match slot {
+            None => lane.send(&[head], to, immediate),
+            Some(slot) => lane.send(&[head, self.pool.sge(slot, len, lane.seat.adapter)], to, immediate),
+        };
         outgoing.published(len, slot);
+        self.unless_failed(at, sent);
         Ok(())
     }
 
+    /// A queue pair that takes nothing has failed.
+    #[inline]
+    pub(super) fn unless_failed(&mut self, lane: usize, posted: Result<()>) {
+        if let Err(error) = posted {
+            self.part(lane, error.to_string());
+        }
+    }
+
     /// Tells the sender of an incoming link how much is released, in a message of its own. Without room for it, later.
-    pub(super) fn return_credits(&mut self, link: u32) -> Result<()> {
+    pub(super) fn return_credits(&mut self, link: u32) {
         let incoming = &mut self.incoming[link as usize];
         let lane = &mut self.lanes[incoming.lane as usize];
-        if lane.broken.is_some() || lane.gone {
-            return Ok(());
+        if !lane.open {
+            return;
         }
         if !lane.has_room() {
-            self.owing = true;
-            return Ok(());
+            (self.owing, self.chores) = (true, true);
+            return;
         }
-        let released = incoming.report();
-        lane.return_credit(incoming.their, released)
+        let (at, released) = (incoming.lane as usize, incoming.report());
+        let sent = lane.return_credit(incoming.their, released);
+        self.unless_failed(at, sent);
     }
 }

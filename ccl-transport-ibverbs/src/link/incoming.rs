@@ -119,6 +119,11 @@ impl Incoming {
         self.released.wrapping_sub(self.reported) >= self.window.batch
     }
 
+    /// The number of the next message, and how many are released.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.arrived, self.released)
+    }
+
     /// What the sender is told now.
     #[inline]
     pub(crate) fn report(&mut self) -> u32 {

@@ -5,6 +5,8 @@
 //! batch more, since they are posted again in batches. So the peer never finds none.
 
 use super::failure;
+use super::recovery::{Repair, Trouble};
+use super::terms::Place;
 use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate};
 use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, SendBatch, SendWork, Sge, Verb};
 use ccl_core::{Error, Rank, Result};
@@ -63,18 +65,48 @@ pub(crate) fn caps(channels: u32, window: Window) -> Caps {
     }
 }
 
-/// A queue pair to a peer.
-pub(crate) struct Lane {
+/// Entries of a completion queue that a queue pair may fill: its own, and those that one before it has left.
+pub(crate) fn completions(caps: Caps) -> u32 {
+    2 * (caps.sends + caps.receives)
+}
+
+/// A queue pair, and where it is.
+pub(crate) struct Seat {
     pub(crate) pair: QueuePair,
-    pub(crate) peer: Rank,
+    /// Its pair of rails, by the connection's numbers.
+    pub(crate) rails: usize,
     /// Its place among the adapters.
     pub(crate) adapter: usize,
     /// The port of the adapter.
     pub(crate) port: u8,
+    /// Which of the adapter's completion queues it has, and how many of its entries.
+    pub(crate) queue: usize,
+    pub(crate) entries: u32,
     /// Both ends in words, for errors.
     pub(crate) ends: String,
+}
+
+impl Seat {
+    /// Nothing comes or goes by it any more.
+    pub(crate) fn fail(&self) {
+        if let Err(error) = self.pair.fail() {
+            tracing::debug!(target: "net", %error, "a queue pair cannot be moved to error");
+        }
+    }
+}
+
+/// What carries links to a peer: a queue pair, and another one where that fails.
+pub(crate) struct Lane {
+    pub(crate) seat: Seat,
+    pub(crate) peer: Rank,
+    /// Its name in words between the two ends.
+    pub(crate) place: Place,
     /// Its number among the lanes, which all its work requests carry.
     id: u32,
+    /// How many queue pairs came before the one that it has, modulo 2^16: its work requests carry that too.
+    era: u16,
+    /// How many the two ends have agreed to give up so far.
+    pub(crate) generation: u32,
     /// Sends that are posted and not known to be complete.
     outstanding: u32,
     /// Sends that are promised to reservations.
@@ -83,16 +115,25 @@ pub(crate) struct Lane {
     silent: u32,
     /// After so many one asks.
     interval: u32,
+    /// Sends that may be outstanding or held; none while it is not open.
+    room: u32,
+    /// Receives that it has.
+    receives_in_all: u32,
     /// Receives that were taken and are not posted again.
     taken: u32,
     /// Most bytes that are taken while posting.
     inline: usize,
     sends: SendBatch,
     receives: ReceiveBatch,
-    /// Whether it is connected.
-    pub(crate) live: bool,
+    /// Whether it sends, and posts its receives again.
+    pub(crate) open: bool,
+    /// While its queue pair has failed, and there is no other one yet.
+    pub(crate) repair: Option<Box<Repair>>,
+    /// Its last failure.
+    pub(crate) trouble: Option<Box<Trouble>>,
     /// Why it does not work any more.
     pub(crate) broken: Option<Error>,
+    said_goodbye: bool,
     /// The peer has said goodbye.
     pub(crate) gone: bool,
     pub(crate) work: Work,
@@ -117,6 +158,12 @@ pub struct Work {
     pub polls: u64,
     /// Completions that they gave.
     pub completions: u64,
+    /// Queue pairs that failed and were replaced.
+    pub repairs: u64,
+    /// Those among them whose links went to another pair of rails.
+    pub moves: u64,
+    /// Messages that were sent again.
+    pub resent: u64,
 }
 
 impl Work {
@@ -129,49 +176,138 @@ impl Work {
         self.doorbells += more.doorbells;
         self.polls += more.polls;
         self.completions += more.completions;
+        self.repairs += more.repairs;
+        self.moves += more.moves;
+        self.resent += more.resent;
     }
 }
 
-/// A send's number: the lane, and how many sends its completion stands for.
-pub(crate) fn split(id: u64) -> (usize, u32) {
-    (id as u32 as usize, (id >> 32) as u32)
+/// What a work request's number says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id {
+    /// The lane, or [`Id::CONTROL`].
+    pub(crate) lane: u32,
+    /// Of a send: how many sends its completion stands for; 0: it is a receive.
+    pub(crate) sends: u16,
+    /// Which of the lane's queue pairs.
+    pub(crate) era: u16,
+}
+
+impl Id {
+    /// No lane's: a datagram.
+    pub(crate) const CONTROL: u32 = u32::MAX;
+
+    #[inline]
+    pub(crate) fn encode(self) -> u64 {
+        u64::from(self.lane) | u64::from(self.sends) << 32 | u64::from(self.era) << 48
+    }
+
+    #[inline]
+    pub(crate) fn decode(id: u64) -> Id {
+        Id { lane: id as u32, sends: (id >> 32) as u16, era: (id >> 48) as u16 }
+    }
 }
 
 impl Lane {
-    pub(crate) fn new(pair: QueuePair, id: u32, peer: Rank, adapter: usize, port: u8, ends: String) -> Lane {
-        let caps = pair.caps();
+    /// With a queue pair in its init state, for so many channels.
+    pub(crate) fn new(
+        seat: Seat,
+        id: u32,
+        (peer, place): (Rank, Place),
+        (channels, window): (u32, Window),
+    ) -> Lane {
         Lane {
             peer,
-            adapter,
-            port,
-            ends,
+            place,
             id,
+            era: 0,
+            generation: 0,
             outstanding: 0,
             held: 0,
             silent: 0,
-            interval: (caps.sends / 4).clamp(1, 32),
+            interval: 1,
+            room: 0,
+            receives_in_all: receives(channels, window),
             taken: 0,
-            inline: caps.inline_bytes as usize,
+            inline: 0,
             sends: SendBatch::with_capacity(1),
-            receives: ReceiveBatch::with_capacity(caps.receives as usize),
-            live: false,
+            receives: ReceiveBatch::with_capacity(receives(channels, window) as usize),
+            open: false,
+            repair: None,
+            trouble: None,
             broken: None,
+            said_goodbye: false,
             gone: false,
             work: Work::default(),
-            pair,
+            seat,
         }
     }
 
-    /// Posts the first receives. The queue pair is in its init state.
-    pub(crate) fn fill(&mut self, channels: u32, window: Window) -> Result<()> {
-        self.taken = receives(channels, window);
+    /// Posts the first receives of a new queue pair, which is in its init state.
+    pub(crate) fn fill(&mut self) -> Result<()> {
+        let caps = self.seat.pair.caps();
+        self.interval = (caps.sends / 4).clamp(1, 32);
+        self.inline = caps.inline_bytes as usize;
+        (self.outstanding, self.silent, self.said_goodbye) = (0, 0, false);
+        self.taken = self.receives_in_all;
         self.refill()
+    }
+
+    /// The queue pair is connected at both ends.
+    pub(crate) fn start(&mut self) {
+        self.open = true;
+        self.room = self.seat.pair.caps().sends;
+    }
+
+    /// Nothing is sent by this queue pair any more.
+    pub(crate) fn stop(&mut self) {
+        self.open = false;
+        self.room = 0;
+    }
+
+    /// The peer has said goodbye.
+    #[cold]
+    pub(crate) fn leave(&mut self) {
+        self.gone = true;
+        self.stop();
+    }
+
+    /// Whether its queue pair has failed already, and what it flushes is expected.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| !repair.is_prepared())
+    }
+
+    /// Takes another queue pair in place of its own, which is given back.
+    pub(crate) fn take_seat(&mut self, seat: Seat) -> Seat {
+        self.era = self.era.wrapping_add(1);
+        std::mem::replace(&mut self.seat, seat)
+    }
+
+    /// Whether a work request was posted to the queue pair that it has now.
+    #[inline]
+    pub(crate) fn is_of_now(&self, id: Id) -> bool {
+        self.era == id.era
+    }
+
+    /// Whether no receive is left with the device: nothing comes by this queue pair any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.receives_in_all
+    }
+
+    /// Whether something has come by this queue pair.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// A receive came back unused.
+    pub(crate) fn flushed_receive(&mut self) {
+        self.taken += 1;
     }
 
     /// Whether one more send fits.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outstanding + self.held < self.pair.caps().sends
+        self.outstanding + self.held < self.room
     }
 
     /// Whether all sends are known to be complete.
@@ -188,17 +324,26 @@ impl Lane {
     /// Why nothing can be sent, if so.
     #[inline]
     pub(crate) fn fault(&self) -> Option<Error> {
-        if self.broken.is_none() && !self.gone {
-            return None;
-        }
-        let closed = || failure::of_peer(self.peer, format!("the peer has closed its end of {}", self.ends));
-        Some(self.broken.clone().unwrap_or_else(closed))
+        if self.open { None } else { self.why_closed() }
     }
 
-    /// Sends a piece, for which room is held.
+    #[cold]
+    fn why_closed(&self) -> Option<Error> {
+        let closed =
+            || failure::of_peer(self.peer, format!("the peer has closed its end of {}", self.seat.ends));
+        self.broken.clone().or_else(|| self.gone.then(closed))
+    }
+
+    /// Sends a piece, for which room is held. One that is not open keeps it for when it is.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32) -> Result<()> {
         self.held -= 1;
+        if self.open { self.send_now(bytes, to, immediate) } else { Ok(()) }
+    }
+
+    /// Sends a piece. There must be room.
+    #[inline]
+    pub(crate) fn send_now(&mut self, bytes: &[Sge], to: Remote, immediate: u32) -> Result<()> {
         let len: usize = bytes.iter().map(Sge::len).sum();
         self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), false)
     }
@@ -210,8 +355,14 @@ impl Lane {
         self.post(&[], Remote::default(), immediate, false, false)
     }
 
+    /// Whether the last message of this queue pair was sent.
+    pub(crate) fn has_said_goodbye(&self) -> bool {
+        self.said_goodbye
+    }
+
     /// Sends the last message, whose completion is wanted. There must be room.
     pub(crate) fn say_goodbye(&mut self) -> Result<()> {
+        self.said_goodbye = true;
         self.post(&[], Remote::default(), Immediate::Goodbye.encode(), false, true)
     }
 
@@ -219,11 +370,11 @@ impl Lane {
     fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, last: bool) -> Result<()> {
         self.silent += 1;
         let signaled = last || self.silent >= self.interval;
-        let id = u64::from(self.id) | u64::from(self.silent) << 32;
+        let id = Id { lane: self.id, sends: self.silent as u16, era: self.era }.encode();
         let verb = Verb::WriteImmediate(to, immediate);
         let inline = inline && !bytes.is_empty();
         self.sends.push(SendWork { id, verb, bytes, inline, signaled, solicited: false });
-        if let Err(error) = self.pair.post_send(&mut self.sends) {
+        if let Err(error) = self.seat.pair.post_send(&mut self.sends) {
             self.sends.clear();
             return Err(error);
         }
@@ -248,17 +399,18 @@ impl Lane {
     #[inline]
     pub(crate) fn took_receive(&mut self) -> Result<()> {
         self.taken += 1;
-        if self.taken >= BATCH && self.broken.is_none() { self.refill() } else { Ok(()) }
+        if self.taken >= BATCH && self.open { self.refill() } else { Ok(()) }
     }
 
     fn refill(&mut self) -> Result<()> {
+        let id = Id { lane: self.id, sends: 0, era: self.era }.encode();
         for _ in 0..self.taken {
-            self.receives.push(self.id.into(), None);
+            self.receives.push(id, None);
         }
         self.work.receives += u64::from(self.taken);
         self.work.doorbells += 1;
         self.taken = 0;
-        let posted = self.pair.post_receive(&mut self.receives);
+        let posted = self.seat.pair.post_receive(&mut self.receives);
         self.receives.clear();
         posted
     }
@@ -266,7 +418,7 @@ impl Lane {
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("pair", &self.pair).field("ends", &self.ends).finish()
+        f.debug_struct("Lane").field("pair", &self.seat.pair).field("ends", &self.seat.ends).finish()
     }
 }
 
@@ -290,7 +442,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sends_number_says_its_lane_and_how_many_it_stands_for() {
-        assert_eq!(split(7 | 9 << 32), (7, 9));
+    fn a_work_requests_number_says_whose_it_is() {
+        for id in
+            [Id { lane: 7, sends: 32, era: 9 }, Id { lane: Id::CONTROL, sends: u16::MAX, era: u16::MAX }]
+        {
+            assert_eq!(Id::decode(id.encode()), id);
+        }
     }
 }

@@ -25,6 +25,7 @@ mod park;
 mod pool;
 mod progress;
 mod proposal;
+mod recovery;
 mod survey;
 #[allow(unsafe_code)]
 mod sys;

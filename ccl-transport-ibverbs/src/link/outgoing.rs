@@ -5,7 +5,7 @@
 //! released the message, not when the device has sent it.
 
 use super::pool::Pool;
-use super::sys::write_header;
+use super::sys::{read_header, write_header};
 use super::wire::{FRONT, HEADER, Header, Immediate, LINE};
 use crate::verbs::{Memory, Region, Remote, Sge};
 use ccl_core::simd::{Piece, PieceMut};
@@ -19,11 +19,22 @@ const IN_LINE: u32 = u32::MAX;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
-/// The lines of all links that one connect opened over one adapter.
-#[derive(Debug)]
-pub(crate) struct Lines {
-    pub(crate) memory: Memory,
+/// What links that were opened together need of a pair of rails.
+#[derive(Clone, Debug)]
+pub(crate) struct Rails {
+    /// Where their rings begin at the receiver.
+    pub(crate) rings: Remote,
+    /// Their lines, as the adapter here knows them.
     pub(crate) region: Region,
+}
+
+/// A message that waits to be sent again.
+pub(crate) struct Again {
+    pub(crate) len: usize,
+    pub(crate) slot: Option<u32>,
+    pub(crate) head: Sge,
+    pub(crate) to: Remote,
+    pub(crate) immediate: u32,
 }
 
 /// A link's sending end.
@@ -39,9 +50,14 @@ pub(crate) struct Outgoing {
     stride: u64,
     /// The receiver's number of the link.
     their: u32,
-    lines: Arc<Lines>,
-    /// Where ours begin there.
+    /// The lines of all links that were opened together, and where ours begin.
+    lines: Memory,
     first_line: usize,
+    /// The lines, as the lane's adapter knows them.
+    region: Region,
+    /// By pair of rails; where our ring lies behind the first.
+    rails: Arc<[Rails]>,
+    offset: u64,
     window: u32,
     published: u32,
     released: u32,
@@ -56,19 +72,23 @@ impl Outgoing {
     pub(crate) fn new(
         key: LinkKey,
         lane: u32,
-        (ring, stride, their): (Remote, u64, u32),
-        (lines, first_line): (Arc<Lines>, usize),
+        (offset, stride, their): (u64, u64, u32),
+        (lines, first_line): (Memory, usize),
+        (rails, at): (Arc<[Rails]>, usize),
         window: u32,
     ) -> Outgoing {
         Outgoing {
             key,
             lane,
             back: None,
-            ring,
+            ring: rails[at].rings.at(offset),
             stride,
             their,
             lines,
             first_line,
+            region: rails[at].region.clone(),
+            rails,
+            offset,
             window,
             published: 0,
             released: 0,
@@ -90,20 +110,31 @@ impl Outgoing {
         self.published.wrapping_sub(self.released)
     }
 
+    /// Messages that the receiver has released, as far as we know.
+    pub(crate) fn taken(&self) -> u32 {
+        self.released
+    }
+
+    /// Messages that were published from this number on.
+    pub(crate) fn since(&self, number: u32) -> u32 {
+        self.published.wrapping_sub(number)
+    }
+
     #[inline]
     fn position(&self) -> u32 {
         self.published % self.window
     }
 
-    fn line(&self, offset: usize, len: usize) -> PieceMut {
-        let at = (self.first_line + self.position() as usize) * LINE;
-        self.lines.memory.slice_mut(at + offset, len)
+    #[inline]
+    fn line(&self, position: u32, offset: usize, len: usize) -> PieceMut {
+        let at = (self.first_line + position as usize) * LINE;
+        self.lines.slice_mut(at + offset, len)
     }
 
     /// Where a short message is written before it is published.
     #[inline]
     pub(crate) fn inline_piece(&self, len: usize) -> PieceMut {
-        self.line(FRONT, len)
+        self.line(self.position(), FRONT, len)
     }
 
     /// The next message, as the work request needs it: its bytes, which begin with the header, where to and with what number.
@@ -111,12 +142,40 @@ impl Outgoing {
     #[inline]
     pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool) -> (Sge, Remote, u32) {
         let header = Header { tag, number: self.published, len: len as u32, released };
-        write_header(self.line(FRONT - HEADER, HEADER), header.encode());
-        let bytes = HEADER + if is_inline { len } else { 0 };
-        let sge = self.lines.region.sge_mut(self.line(FRONT - HEADER, bytes));
-        let slot = self.position();
+        self.put(self.position(), header, is_inline)
+    }
+
+    #[inline]
+    fn put(&self, slot: u32, header: Header, is_inline: bool) -> (Sge, Remote, u32) {
+        write_header(self.line(slot, FRONT - HEADER, HEADER), header.encode());
+        let bytes = HEADER + if is_inline { header.len as usize } else { 0 };
+        let sge = self.region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
         let to = self.ring.at(u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
         (sge, to, Immediate::Piece { link: self.their, slot }.encode())
+    }
+
+    /// The lane has another pair of rails.
+    pub(crate) fn move_to(&mut self, rails: usize) {
+        let to = &self.rails[rails];
+        self.ring = to.rings.at(self.offset);
+        self.region = to.region.clone();
+    }
+
+    /// The receiver expects message `next`, and has released so many.
+    pub(crate) fn settle(&mut self, next: u32, released: u32, pool: &mut Pool) -> Result<(), Corrupt> {
+        if self.since(next) > self.in_flight() || self.since(next) > self.since(released) {
+            return Err(Corrupt("it expects a message that was never sent, or was released"));
+        }
+        self.credit(released, u32::MAX, pool).map(drop)
+    }
+
+    /// The message that was published so many ago; all of it but `released` as it was then.
+    pub(crate) fn again(&self, ago: u32, released: u32) -> Again {
+        let slot = self.published.wrapping_sub(ago) % self.window;
+        let header = Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()));
+        let pooled = Some(self.slots[slot as usize]).filter(|slot| *slot != IN_LINE);
+        let (head, to, immediate) = self.put(slot, Header { released, ..header }, pooled.is_none());
+        Again { len: header.len as usize, slot: pooled, head, to, immediate }
     }
 
     /// The message has been handed over; `slot` is the pool's, if it was not in the line.

@@ -2,6 +2,7 @@
 
 use super::adapter::{Adapter, Port};
 use super::brief::Brief;
+use super::connect::random;
 use super::connection::Connection;
 use super::fabric::Sender;
 use super::incoming::Incoming;
@@ -9,6 +10,7 @@ use super::lane::{self, Lane, Window, Work};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
+use super::recovery::Word;
 use super::wire::INLINE_BYTES;
 use super::{failure, survey};
 use crate::choice::pairing::Offer;
@@ -23,6 +25,9 @@ use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Calls of `flush` between two looks for words.
+const LOOK: u32 = 16;
+
 /// Completions that are taken at a time.
 const POLLED: usize = 32;
 
@@ -34,6 +39,8 @@ pub struct IbTransport {
     pub(super) slot_bytes: usize,
     pub(super) credits: u32,
     pub(super) settings: Ib,
+    /// How long a connection that failed is tried.
+    pub(super) recovery: Duration,
     brief: Brief,
     /// What every peer is told first.
     pub(super) proposal: Proposal,
@@ -51,8 +58,20 @@ pub struct IbTransport {
     /// Bytes of lines and rings.
     pub(super) link_bytes: u64,
     pub(super) adapters: Vec<Adapter>,
+    /// What datagrams to this rank must show.
+    pub(super) session: u64,
+    /// Whether there is something to do besides the completions: one of the next four.
+    pub(super) chores: bool,
     /// Whether credits wait for room in a queue.
     pub(super) owing: bool,
+    /// Lanes whose queue pairs have failed and are to be replaced.
+    pub(super) repairing: u32,
+    /// Words of peers about them.
+    pub(super) heard: Vec<Word>,
+    /// The error of a lane that was given up with messages that its receiver has not got.
+    pub(super) lost: Option<Error>,
+    /// Calls of `flush` until it looks for words once more.
+    pub(super) patience: u32,
     /// Why connecting failed once.
     pub(super) failed: Option<Error>,
     /// Whether a call has failed, so that nobody waits for what was sent.
@@ -92,6 +111,7 @@ impl IbTransport {
             slot_bytes: config.slot_bytes,
             credits: config.credits,
             settings: config.ib.clone(),
+            recovery: config.recovery,
             brief,
             proposal: Proposal {
                 rank,
@@ -113,7 +133,13 @@ impl IbTransport {
             regions: Vec::new(),
             link_bytes: 0,
             adapters,
+            session: random(),
+            chores: false,
             owing: false,
+            repairing: 0,
+            heard: Vec::new(),
+            lost: None,
+            patience: 0,
             failed: None,
             abandoned: false,
             events: 0,
@@ -123,6 +149,16 @@ impl IbTransport {
         };
         transport.warn_of_small_windows();
         Ok(transport)
+    }
+
+    #[cold]
+    fn flush_now(&mut self) -> Result<bool> {
+        self.patience = LOOK;
+        self.progress_all()?;
+        match self.lost.clone() {
+            Some(error) => Err(error),
+            None => Ok(!self.owing && !self.is_behind()),
+        }
     }
 
     /// What the devices were given to do so far, on all links together.
@@ -158,7 +194,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
                 adapters.len() - 1
             }
         };
-        ports.push(Port { rail, adapter });
+        ports.push(Port { rail, adapter, active: true, missing: Vec::new(), control: None });
     }
     Ok((adapters, ports))
 }
@@ -227,12 +263,12 @@ impl Transport for IbTransport {
         self.directory.receiver(peer, channel)
     }
 
-    /// Devices send by themselves; only credits may wait here, for room in a queue.
+    /// Devices send by themselves; what waits here are credits for room in a queue, and messages whose queue pair failed.
+    /// A rank that waits for others than its peers here looks for their words now and then.
+    #[inline]
     fn flush(&mut self) -> Result<bool> {
-        if self.owing {
-            self.progress_all()?;
-        }
-        Ok(!self.owing)
+        self.patience = self.patience.wrapping_sub(1);
+        if self.chores || self.patience >= LOOK { self.flush_now() } else { Ok(true) }
     }
 
     fn park(&mut self, limit: Duration) -> Result<()> {
