@@ -2,7 +2,9 @@
 
 use super::recovery::Endpoint;
 use crate::choice::rails::Rail;
-use crate::verbs::{Access, CompletionChannel, CompletionQueue, Context, Memory, ProtectionDomain, Region};
+use crate::verbs::{
+    Access, CompletionChannel, CompletionQueue, Context, Extent, Memory, ProtectionDomain, Region,
+};
 use ccl_core::{Error, Result};
 use std::os::fd::BorrowedFd;
 
@@ -101,6 +103,12 @@ impl Adapter {
     pub(crate) fn register_slots(&self, memory: &Memory) -> Result<Region> {
         let ordering = if self.relaxed { Access::RELAXED_ORDERING } else { Access::READ };
         self.domain.register(memory, Access::REMOTE_WRITE.and(ordering))
+    }
+
+    /// Lets the device read, and peers write, memory of a user.
+    pub(crate) fn register_user(&self, extent: Extent) -> Result<Region> {
+        let ordering = if self.relaxed { Access::RELAXED_ORDERING } else { Access::READ };
+        self.domain.register_foreign(extent, Access::REMOTE_WRITE.and(ordering))
     }
 
     /// What to sleep on: completions, and the device's events.

@@ -125,13 +125,13 @@ impl IbTransport {
         let pairs = self.connections[&peer].pairs.len();
         let rings = self.on_every_rail(peer, row.from.len() * self.ring_bytes(), Adapter::register_slots)?;
         let line_bytes = row.to.len() * self.window().slots as usize * LINE;
-        let lines = self.on_every_rail(peer, line_bytes, Adapter::register_sends)?;
+        let lines = self.on_every_rail(peer, line_bytes, Adapter::register_slots)?;
         let rails = (0..pairs).map(|pair| {
             let remote = |(memory, regions): &(Memory, Vec<Region>)| {
                 regions[pair].remote(memory.slice_mut(0, memory.len()))
             };
-            let control = self.endpoint_to(peer, pair);
-            Landing { rings: rings.as_ref().map_or_else(Remote::default, remote), control }
+            let of = |made: &Option<_>| made.as_ref().map_or_else(Remote::default, remote);
+            Landing { rings: of(&rings), lines: of(&lines), control: self.endpoint_to(peer, pair) }
         });
         let rails: Vec<_> = rails.collect();
         let of_terms = newcomers.len() + rails.len();
@@ -318,8 +318,12 @@ impl IbTransport {
                 ));
             }
         }
+        let boards: Arc<[Remote]> = theirs.rails.iter().map(|landing| landing.lines).collect();
+        let regions = prepared.rings.iter().flat_map(|(_, regions)| regions.iter().cloned());
+        let regions: Arc<[Region]> = regions.collect();
         for (i, &channel) in row.from.iter().enumerate() {
             let (rings, _) = prepared.rings.as_ref().expect("made for these links");
+            let board = (Arc::clone(&boards), (i * slots * LINE) as u64);
             let key = LinkKey { from: peer, to: self.rank, channel };
             let lane = connection.lanes[&connection.place(channel)];
             let their = theirs.first_out + i as u32;
@@ -329,6 +333,7 @@ impl IbTransport {
                 lane,
                 their,
                 (rings.clone(), i * ring_bytes, stride),
+                (Arc::clone(&regions), board),
                 window,
             ));
         }
@@ -339,7 +344,6 @@ impl IbTransport {
                 self.incoming[back as usize].back = Some(out);
             }
         }
-        self.regions.extend(prepared.rings.iter().flat_map(|(_, regions)| regions.iter().cloned()));
         self.link_bytes += (row.to.len() * slots * LINE + row.from.len() * ring_bytes) as u64;
         if row.to.is_empty() { Ok(()) } else { self.pool.ensure(&self.adapters) }
     }

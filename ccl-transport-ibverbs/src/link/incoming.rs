@@ -1,11 +1,23 @@
 //! The receiving end of one link: a ring of slots that the peer writes, and the credits that it gets back.
 
 use super::lane::Window;
+use super::offers::{Offered, RECORD, Target};
 use super::outgoing::Corrupt;
 use super::sys::read_header;
-use super::wire::{FRONT, HEADER, Header};
-use crate::verbs::Memory;
-use ccl_core::transport::{Arrival, Counters, LinkKey};
+use super::wire::{FRONT, HEADER, Header, INLINE_BYTES, Immediate};
+use crate::verbs::{Memory, Region, Remote, Sge};
+use ccl_core::simd::Piece;
+use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
+use std::sync::Arc;
+
+/// A message that has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Message {
+    tag: u64,
+    len: u32,
+    /// Where it lies, if not in its slot.
+    direct: Option<Piece>,
+}
 
 /// A link's receiving end.
 #[derive(Debug)]
@@ -28,8 +40,15 @@ pub(crate) struct Incoming {
     reported: u32,
     /// Whether the oldest message was looked at.
     peeked: bool,
-    /// Tag and length of each message that is not released, as they were when it came: the peer could change them.
-    messages: Box<[(u64, u32)]>,
+    /// Each message that is not released, as it was when it came: the peer could change it.
+    messages: Box<[Message]>,
+    /// What was offered last and before, by number modulo 2; how often, and how often the sender has said that it knows.
+    offers: [Option<Offered>; 2],
+    offered: u32,
+    heard: u32,
+    /// Where records of offers go, by pair of rails, and how far behind; the ring's regions, by pair of rails.
+    board: (Arc<[Remote]>, u64),
+    regions: Arc<[Region]>,
     pub(crate) counters: Counters,
 }
 
@@ -39,6 +58,7 @@ impl Incoming {
         lane: u32,
         their: u32,
         (memory, first, stride): (Memory, usize, usize),
+        (regions, board): (Arc<[Region]>, (Arc<[Remote]>, u64)),
         window: Window,
     ) -> Incoming {
         Incoming {
@@ -54,7 +74,12 @@ impl Incoming {
             released: 0,
             reported: 0,
             peeked: false,
-            messages: vec![(0, 0); window.slots as usize].into(),
+            messages: vec![Message::default(); window.slots as usize].into(),
+            offers: [None; 2],
+            offered: 0,
+            heard: 0,
+            board,
+            regions,
             counters: Counters::default(),
         }
     }
@@ -75,9 +100,62 @@ impl Incoming {
         if bytes != HEADER + header.len as usize || header.len as usize > self.stride - FRONT {
             return Err(Corrupt("a message has another length than it says"));
         }
-        self.messages[position as usize] = (header.tag, header.len);
+        if header.heard.wrapping_sub(self.heard) > self.unheard() {
+            return Err(Corrupt("it has heard of offers that were not made"));
+        }
+        self.heard = header.heard;
+        self.messages[position as usize] = Message { tag: header.tag, len: header.len, direct: None };
         self.arrived = self.arrived.wrapping_add(1);
         Ok(header.released)
+    }
+
+    /// A message of so many bytes has come by an offer.
+    #[inline]
+    pub(crate) fn land(&mut self, offer: u32, bytes: usize) -> Result<(), Corrupt> {
+        const STRANGE: Corrupt = Corrupt("a message came into memory that was not offered for it");
+        let ago = self.offered.wrapping_sub(offer) & Immediate::MASK;
+        if ago > self.unheard() || self.waiting() == self.window.slots {
+            return Err(STRANGE);
+        }
+        let number = self.offered.wrapping_sub(ago);
+        let offered = self.offers[number as usize % 2].as_ref().ok_or(STRANGE)?;
+        let piece = offered.place(self.arrived, bytes).ok_or(STRANGE)?.as_piece();
+        self.heard = number;
+        let message = Message { tag: offered.offer.tag, len: bytes as u32, direct: Some(piece) };
+        self.messages[(self.arrived % self.window.slots) as usize] = message;
+        self.arrived = self.arrived.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Offers that the sender has not said that it knows.
+    #[inline]
+    pub(crate) fn unheard(&self) -> u32 {
+        self.offered.wrapping_sub(self.heard)
+    }
+
+    /// Makes an offer, of memory that a peer knows as `at`, on this pair of rails. Gives the record as it is to be written,
+    /// and where to.
+    pub(crate) fn offer(&mut self, offer: Offer, at: Remote, rails: usize) -> (Sge, Remote) {
+        self.offered = self.offered.wrapping_add(1);
+        let first = self.released;
+        self.offers[self.offered as usize % 2] = Some(Offered { offer, first });
+        let (piece, bytes) = (offer.piece as u32, offer.sink.len() as u64);
+        let target = Target { tag: offer.tag, first, piece, bytes, at };
+        // In front of the first slot's header, which no peer writes.
+        self.memory.write(self.first, target.encode());
+        let record = self.regions[rails].sge(self.memory.slice(self.first, RECORD));
+        (record, self.board.0[rails].at(self.board.1))
+    }
+
+    /// What was offered may not be used any more.
+    pub(crate) fn lapse(&mut self) {
+        self.offers = [None; 2];
+    }
+
+    /// The sender has another queue pair, and knows of no offer.
+    pub(crate) fn forget_offers(&mut self) {
+        self.lapse();
+        (self.offered, self.heard) = (0, 0);
     }
 
     /// Messages that are not released.
@@ -94,9 +172,9 @@ impl Incoming {
         }
         self.peeked = true;
         let position = (self.released % self.window.slots) as usize;
-        let (tag, len) = self.messages[position];
-        let piece = self.memory.slice(self.first + position * self.stride + FRONT, len as usize);
-        Some(Arrival { piece, tag })
+        let Message { tag, len, direct } = self.messages[position];
+        let in_slot = || self.memory.slice(self.first + position * self.stride + FRONT, len as usize);
+        Some(Arrival { piece: direct.unwrap_or_else(in_slot), tag })
     }
 
     /// Gives it back; false: nobody has looked at it.
@@ -105,11 +183,17 @@ impl Incoming {
         if !std::mem::take(&mut self.peeked) {
             return false;
         }
-        let (_, len) = self.messages[(self.released % self.window.slots) as usize];
+        let Message { len, direct, .. } = self.messages[(self.released % self.window.slots) as usize];
         self.released = self.released.wrapping_add(1);
         self.counters.pieces += 1;
         self.counters.bytes += u64::from(len);
-        self.counters.inline += u64::from(len as usize <= super::wire::INLINE_BYTES);
+        match direct {
+            None => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
+            Some(_) => {
+                self.counters.direct += 1;
+                self.counters.direct_bytes += u64::from(len);
+            }
+        }
         true
     }
 
@@ -141,7 +225,9 @@ mod tests {
 
     fn link() -> Incoming {
         let key = LinkKey { from: 1, to: 0, channel: 0 };
-        Incoming::new(key, 0, 0, (Memory::allocate(5 * STRIDE).unwrap(), 0, STRIDE), Window::of(4))
+        let memory = Memory::allocate(5 * STRIDE).unwrap();
+        let nowhere = (Arc::new([]) as _, (Arc::new([]) as _, 0));
+        Incoming::new(key, 0, 0, (memory, 0, STRIDE), nowhere, Window::of(4))
     }
 
     fn put(link: &Incoming, slot: usize, header: Header) {
@@ -154,7 +240,7 @@ mod tests {
         let mut link = link();
         for number in 0..20u32 {
             let slot = number % 5;
-            put(&link, slot as usize, Header { tag: 7, number, len: 3, released: 0 });
+            put(&link, slot as usize, Header { tag: 7, number, len: 3, released: 0, heard: 0 });
             link.arrive(slot, HEADER + 3).unwrap();
             assert!(!link.owes());
             assert_eq!(link.peek().unwrap().tag, 7);
@@ -169,7 +255,7 @@ mod tests {
     #[test]
     fn what_no_sender_says_is_found() {
         let mut link = link();
-        let right = Header { tag: 0, number: 0, len: 8, released: 0 };
+        let right = Header { tag: 0, number: 0, len: 8, released: 0, heard: 0 };
         put(&link, 0, right);
         assert!(link.arrive(1, HEADER + 8).is_err(), "slot");
         assert!(link.arrive(0, HEADER + 9).is_err(), "length");
@@ -177,6 +263,9 @@ mod tests {
         assert!(link.arrive(0, HEADER + 8).is_err(), "number");
         put(&link, 0, Header { len: 4097, ..right });
         assert!(link.arrive(0, HEADER + 4097).is_err(), "longer than a slot");
+        put(&link, 0, Header { heard: 1, ..right });
+        assert!(link.arrive(0, HEADER + 8).is_err(), "an offer that was not made");
+        assert!(link.land(0, 8).is_err() && link.land(1, 8).is_err(), "no offer");
         put(&link, 0, right);
         assert_eq!(link.arrive(0, HEADER + 8), Ok(0));
         assert!(!link.release(), "not looked at");

@@ -1,8 +1,8 @@
 //! One queue pair to one peer, and what is posted to it.
 //!
 //! All receives are without bytes: every message is an RDMA write with immediate, which takes one. As many are posted as
-//! the peer can have messages under way (the window of each link, two returns of credits per link, one goodbye), and a
-//! batch more, since they are posted again in batches. So the peer never finds none.
+//! the peer can have messages under way (the window of each link, two returns of credits and an offer per link, one goodbye),
+//! and a batch more, since they are posted again in batches. So the peer never finds none.
 
 use super::failure;
 use super::recovery::{Repair, Trouble};
@@ -37,9 +37,9 @@ impl Window {
         Window { slots: credits + batch - 1, batch }
     }
 
-    /// Messages that the peer can have under way on a link of each direction: pieces, and returns of credits.
+    /// Messages that the peer can have under way on a link of each direction: pieces, returns of credits, and an offer.
     fn messages(self) -> u32 {
-        self.slots + self.slots / self.batch
+        self.slots + self.slots / self.batch + 1
     }
 }
 
@@ -107,6 +107,8 @@ pub(crate) struct Lane {
     era: u16,
     /// How many the two ends have agreed to give up so far.
     pub(crate) generation: u32,
+    /// Sends that were posted so far.
+    posted: u64,
     /// Sends that are posted and not known to be complete.
     outstanding: u32,
     /// Sends that are promised to reservations.
@@ -150,6 +152,8 @@ pub struct Work {
     pub signaled: u64,
     /// Sends among them that only returned credits.
     pub credits: u64,
+    /// Sends among them that offered memory.
+    pub offers: u64,
     /// Receives posted.
     pub receives: u64,
     /// Calls that posted either.
@@ -172,6 +176,7 @@ impl Work {
         self.inline += more.inline;
         self.signaled += more.signaled;
         self.credits += more.credits;
+        self.offers += more.offers;
         self.receives += more.receives;
         self.doorbells += more.doorbells;
         self.polls += more.polls;
@@ -222,6 +227,7 @@ impl Lane {
             id,
             era: 0,
             generation: 0,
+            posted: 0,
             outstanding: 0,
             held: 0,
             silent: 0,
@@ -334,18 +340,37 @@ impl Lane {
         self.broken.clone().or_else(|| self.gone.then(closed))
     }
 
-    /// Sends a piece, for which room is held. One that is not open keeps it for when it is.
+    /// Sends a piece, for which room is held. One that is not open keeps it for when it is. `wanted`: whether somebody
+    /// waits for its completion.
     #[inline]
-    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32) -> Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
         self.held -= 1;
-        if self.open { self.send_now(bytes, to, immediate) } else { Ok(()) }
+        if self.open { self.send_now(bytes, to, immediate, wanted) } else { Ok(()) }
     }
 
     /// Sends a piece. There must be room.
     #[inline]
-    pub(crate) fn send_now(&mut self, bytes: &[Sge], to: Remote, immediate: u32) -> Result<()> {
+    pub(crate) fn send_now(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
         let len: usize = bytes.iter().map(Sge::len).sum();
-        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), false)
+        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), wanted)
+    }
+
+    /// The number of the send that is posted next, if it is; of a piece that is kept, one that is never reached.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        if self.open { self.posted } else { u64::MAX }
+    }
+
+    /// Whether the send of this number is complete, and so will not be made again.
+    #[inline]
+    pub(crate) fn has_done(&self, send: u64) -> bool {
+        self.repair.is_none() && send < self.posted - u64::from(self.outstanding)
+    }
+
+    /// Says where what comes next on the peer's link may go. There must be room.
+    pub(crate) fn offer(&mut self, record: Sge, to: Remote, link: u32) -> Result<()> {
+        self.work.offers += 1;
+        self.post(&[record], to, Immediate::Offer { link }.encode(), record.len() <= self.inline, false)
     }
 
     /// Returns credits, in a message without bytes. There must be room.
@@ -367,9 +392,9 @@ impl Lane {
     }
 
     #[inline]
-    fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, last: bool) -> Result<()> {
+    fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, wanted: bool) -> Result<()> {
         self.silent += 1;
-        let signaled = last || self.silent >= self.interval;
+        let signaled = wanted || self.silent >= self.interval;
         let id = Id { lane: self.id, sends: self.silent as u16, era: self.era }.encode();
         let verb = Verb::WriteImmediate(to, immediate);
         let inline = inline && !bytes.is_empty();
@@ -379,6 +404,7 @@ impl Lane {
             return Err(error);
         }
         self.outstanding += 1;
+        self.posted += 1;
         self.work.sends += 1;
         self.work.doorbells += 1;
         self.work.inline += u64::from(inline);
@@ -429,8 +455,8 @@ mod tests {
     #[test]
     fn a_device_with_few_work_requests_carries_fewer_channels() {
         let window = Window::of(32);
-        assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 49));
-        let carried = [16384, 17 + 2 * 49, 17 + 49, 17 + 48].map(|limit| channels(limit, window));
+        assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 50));
+        let carried = [16384, 17 + 2 * 50, 17 + 50, 17 + 49].map(|limit| channels(limit, window));
         assert_eq!(carried, [4, 2, 1, 0]);
         for credits in [1, 2, 3, 32, 33, 1024] {
             let window = Window::of(credits);

@@ -8,6 +8,9 @@
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
 //! that owes half of its credits sends a message for them. So an exchange needs no message besides the plan's.
 //!
+//! Memory that was [registered] is sent from where it lies, behind a header of its own; and what comes for registered memory
+//! is written there by its sender, if that has heard of it in time ([`offers`]).
+//!
 //! Connecting ([`connect`]) takes three words to each peer: what I have ([`proposal`]), my queue pairs and rings
 //! ([`terms`]), ready. Every number that comes from a peer is checked before it is used.
 
@@ -20,12 +23,14 @@ mod fabric;
 mod failure;
 mod incoming;
 mod lane;
+mod offers;
 mod outgoing;
 mod park;
 mod pool;
 mod progress;
 mod proposal;
 mod recovery;
+mod registered;
 mod survey;
 #[allow(unsafe_code)]
 mod sys;

@@ -4,6 +4,7 @@
 //! line `k mod window` of the sender's; longer pieces wait in a slot of the pool. Both are free again when the receiver has
 //! released the message, not when the device has sent it.
 
+use super::offers::{RECORD, Target};
 use super::pool::Pool;
 use super::sys::{read_header, write_header};
 use super::wire::{FRONT, HEADER, Header, Immediate, LINE};
@@ -12,8 +13,16 @@ use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Counters, LinkKey};
 use std::sync::Arc;
 
-/// In place of a slot's number: the message was in its line.
-const IN_LINE: u32 = u32::MAX;
+/// Where the bytes of a message wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// In its line, behind the header.
+    Line,
+    /// In a slot of the pool.
+    Slot(u32),
+    /// In registered memory of the user.
+    User(Piece),
+}
 
 /// A word of a peer that no correct one could have sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +40,7 @@ pub(crate) struct Rails {
 /// A message that waits to be sent again.
 pub(crate) struct Again {
     pub(crate) len: usize,
-    pub(crate) slot: Option<u32>,
+    pub(crate) body: Body,
     pub(crate) head: Sge,
     pub(crate) to: Remote,
     pub(crate) immediate: u32,
@@ -61,8 +70,13 @@ pub(crate) struct Outgoing {
     window: u32,
     published: u32,
     released: u32,
-    /// The pool's slot of each message that is not released, or [`IN_LINE`].
-    slots: Box<[u32]>,
+    /// Where the bytes of each message are that is not released.
+    bodies: Box<[Body]>,
+    /// The receiver's last offer, and how many there were.
+    target: Option<Target>,
+    heard: u32,
+    /// The lane's last send of this link from a user's memory, if it is not known to be complete.
+    pub(crate) lent: Option<u64>,
     /// Whether a sender holds a reservation that uses this link.
     pub(crate) reserved: bool,
     pub(crate) counters: Counters,
@@ -92,7 +106,10 @@ impl Outgoing {
             window,
             published: 0,
             released: 0,
-            slots: vec![IN_LINE; window as usize].into(),
+            bodies: vec![Body::Line; window as usize].into(),
+            target: None,
+            heard: 0,
+            lent: None,
             reserved: false,
             counters: Counters::default(),
         }
@@ -141,7 +158,7 @@ impl Outgoing {
     /// `released` counts for the link of the other direction.
     #[inline]
     pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool) -> (Sge, Remote, u32) {
-        let header = Header { tag, number: self.published, len: len as u32, released };
+        let header = Header { tag, number: self.published, len: len as u32, released, heard: self.heard };
         self.put(self.position(), header, is_inline)
     }
 
@@ -154,8 +171,24 @@ impl Outgoing {
         (sge, to, Immediate::Piece { link: self.their, slot }.encode())
     }
 
-    /// The lane has another pair of rails.
+    /// Where the next message goes by the receiver's offer, and with what number.
+    #[inline]
+    pub(crate) fn direct(&self, tag: u64, len: usize) -> Option<(Remote, u32)> {
+        let to = self.target.as_ref()?.place(self.published, tag, len)?;
+        Some((to, Immediate::Direct { link: self.their, offer: self.heard }.encode()))
+    }
+
+    /// A record of an offer has come.
+    pub(crate) fn hear(&mut self) -> Result<(), Corrupt> {
+        let record = self.lines.read::<RECORD>(self.first_line * LINE);
+        self.target = Some(Target::decode(record).ok_or(Corrupt("an offer that makes no sense"))?);
+        self.heard = self.heard.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The lane has another queue pair, on this pair of rails. Offers were for the one before.
     pub(crate) fn move_to(&mut self, rails: usize) {
+        (self.target, self.heard) = (None, 0);
         let to = &self.rails[rails];
         self.ring = to.rings.at(self.offset);
         self.region = to.region.clone();
@@ -173,19 +206,32 @@ impl Outgoing {
     pub(crate) fn again(&self, ago: u32, released: u32) -> Again {
         let slot = self.published.wrapping_sub(ago) % self.window;
         let header = Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()));
-        let pooled = Some(self.slots[slot as usize]).filter(|slot| *slot != IN_LINE);
-        let (head, to, immediate) = self.put(slot, Header { released, ..header }, pooled.is_none());
-        Again { len: header.len as usize, slot: pooled, head, to, immediate }
+        let body = self.bodies[slot as usize];
+        let header = Header { released, heard: self.heard, ..header };
+        let (head, to, immediate) = self.put(slot, header, matches!(body, Body::Line));
+        Again { len: header.len as usize, body, head, to, immediate }
     }
 
-    /// The message has been handed over; `slot` is the pool's, if it was not in the line.
+    /// The message has been handed over.
     #[inline]
-    pub(crate) fn published(&mut self, len: usize, slot: Option<u32>) {
-        self.slots[self.position() as usize] = slot.unwrap_or(IN_LINE);
+    pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool) {
+        self.bodies[self.position() as usize] = body;
         self.published = self.published.wrapping_add(1);
-        self.counters.pieces += 1;
-        self.counters.bytes += len as u64;
-        self.counters.inline += u64::from(slot.is_none());
+        let counters = &mut self.counters;
+        counters.pieces += 1;
+        counters.bytes += len as u64;
+        match body {
+            Body::Line => counters.inline += 1,
+            Body::Slot(_) => {}
+            Body::User(_) => {
+                counters.referenced += 1;
+                counters.referenced_bytes += len as u64;
+            }
+        }
+        if is_direct {
+            counters.direct += 1;
+            counters.direct_bytes += len as u64;
+        }
     }
 
     /// The receiver has released so many messages in all, modulo 2^`bits` of `mask`. Whether that is news.
@@ -196,8 +242,8 @@ impl Outgoing {
             return Err(Corrupt("it returns credits that it never had"));
         }
         for _ in 0..more {
-            let slot = std::mem::replace(&mut self.slots[(self.released % self.window) as usize], IN_LINE);
-            if slot != IN_LINE {
+            let body = &mut self.bodies[(self.released % self.window) as usize];
+            if let Body::Slot(slot) = std::mem::replace(body, Body::Line) {
                 pool.put(slot);
             }
             self.released = self.released.wrapping_add(1);

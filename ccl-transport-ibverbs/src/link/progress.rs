@@ -80,6 +80,8 @@ impl IbTransport {
         let taken = match said {
             Some(Immediate::Piece { link, slot }) => self.piece(lane, link, slot, completion.bytes()),
             Some(Immediate::Credit { link, released }) => self.credit(lane, link, released),
+            Some(Immediate::Direct { link, offer }) => self.direct(lane, link, offer, completion.bytes()),
+            Some(Immediate::Offer { link }) => self.offered(lane, link),
             Some(Immediate::Goodbye) => {
                 self.lanes[lane].leave();
                 Ok(None)
@@ -109,12 +111,27 @@ impl IbTransport {
         Ok(incoming.owes().then_some(link))
     }
 
+    /// A piece has come into memory that was offered.
+    #[inline]
+    fn direct(&mut self, lane: usize, link: u32, offer: u32, bytes: usize) -> Result<Option<u32>, Corrupt> {
+        let incoming = self.incoming.get_mut(link as usize).filter(|link| link.lane as usize == lane);
+        let incoming = incoming.ok_or(Corrupt("a piece for a link of another connection"))?;
+        incoming.land(offer, bytes)?;
+        Ok(incoming.owes().then_some(link))
+    }
+
+    fn offered(&mut self, lane: usize, link: u32) -> Result<Option<u32>, Corrupt> {
+        let outgoing = self.outgoing.get_mut(link as usize).filter(|link| link.lane as usize == lane);
+        outgoing.ok_or(Corrupt("an offer for a link of another connection"))?.hear()?;
+        Ok(None)
+    }
+
     fn credit(&mut self, lane: usize, link: u32, released: u32) -> Result<Option<u32>, Corrupt> {
         let outgoing = self.outgoing.get_mut(link as usize).filter(|link| link.lane as usize == lane);
         let Some(outgoing) = outgoing else {
             return Err(Corrupt("credits for a link of another connection"));
         };
-        outgoing.credit(released, Immediate::CREDIT_MASK, &mut self.pool)?;
+        outgoing.credit(released, Immediate::MASK, &mut self.pool)?;
         Ok(None)
     }
 

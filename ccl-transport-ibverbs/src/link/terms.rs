@@ -6,7 +6,7 @@ use ccl_core::Rank;
 use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u64 = 0x6962_7465_726d_0002;
+const MAGIC: u64 = 0x6962_7465_726d_0003;
 
 /// Which queue pair of a connection: its way, and how many before it on that way are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,13 +47,15 @@ pub(crate) struct Terms {
 pub(crate) struct Landing {
     /// Where the slots of the links from the peer begin; all links have room over each pair.
     pub(crate) rings: Remote,
+    /// Where the lines of the links to the peer begin, in front of which it writes its offers.
+    pub(crate) lines: Remote,
     /// The number of the queue pair for datagrams.
     pub(crate) control: u32,
 }
 
 impl Terms {
     /// Queue pairs and pairs of rails that a word of 4096 bytes has room for.
-    pub(crate) const MOST: usize = 240;
+    pub(crate) const MOST: usize = 140;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
@@ -74,9 +76,11 @@ impl Terms {
         }
         out.u64(self.session);
         out.u16(self.rails.len() as u16);
-        for Landing { rings, control } in &self.rails {
-            out.u64(rings.address);
-            out.u32(rings.key);
+        for Landing { rings, lines, control } in &self.rails {
+            for at in [rings, lines] {
+                out.u64(at.address);
+                out.u32(at.key);
+            }
             out.u32(*control);
         }
         out.0
@@ -98,8 +102,9 @@ impl Terms {
         let newcomers = (0..bytes.u16()?).map(|_| newcomer(&mut bytes)).collect::<Option<_>>()?;
         let session = bytes.u64()?;
         let landing = |bytes: &mut Reader<'_>| {
-            let rings = Remote { address: bytes.u64()?, key: bytes.u32()? };
-            Some(Landing { rings, control: bytes.u32().filter(|number| *number < 1 << 24)? })
+            let mut remote = || Some(Remote { address: bytes.u64()?, key: bytes.u32()? });
+            let (rings, lines) = (remote()?, remote()?);
+            Some(Landing { rings, lines, control: bytes.u32().filter(|number| *number < 1 << 24)? })
         };
         let rails = (0..bytes.u16()?).map(|_| landing(&mut bytes)).collect::<Option<_>>()?;
         bytes.end(Terms { rank, to_peer, from_peer, first_out, first_in, newcomers, session, rails })
@@ -152,7 +157,11 @@ mod tests {
             newcomers: (0..Terms::MOST as u16 / 2).map(newcomer).collect(),
             session: u64::MAX - 1,
             rails: vec![
-                Landing { rings: Remote { address: u64::MAX, key: 5 }, control: 0xff_ffff };
+                Landing {
+                    rings: Remote { address: u64::MAX, key: 5 },
+                    lines: Remote { address: 1, key: u32::MAX },
+                    control: 0xff_ffff
+                };
                 Terms::MOST / 2
             ],
         };

@@ -11,15 +11,18 @@ use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
 use super::recovery::Word;
+use super::registered::Registered;
 use super::wire::INLINE_BYTES;
 use super::{failure, survey};
 use crate::choice::pairing::Offer;
 use crate::choice::{nearness, paths, rails, window};
 use crate::config::IbConfig;
-use crate::verbs::{Completion, Context, Region};
+use crate::verbs::{Completion, Context};
 use ccl_core::config::Ib;
+use ccl_core::simd::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    UserMemory,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
@@ -53,8 +56,8 @@ pub struct IbTransport {
     pub(super) directory: Directory,
     pub(super) senders: Vec<Sender>,
     pub(super) pool: Pool,
-    /// Keeps the receivers' rings registered.
-    pub(super) regions: Vec<Region>,
+    /// Memory of users that the devices may use.
+    pub(super) registered: Registered,
     /// Bytes of lines and rings.
     pub(super) link_bytes: u64,
     pub(super) adapters: Vec<Adapter>,
@@ -130,7 +133,7 @@ impl IbTransport {
             directory: Directory::new(rank, ranks),
             senders: Vec::new(),
             pool: Pool::new(config.slot_bytes),
-            regions: Vec::new(),
+            registered: Registered::default(),
             link_bytes: 0,
             adapters,
             session: random(),
@@ -275,8 +278,23 @@ impl Transport for IbTransport {
         self.sleep(limit)
     }
 
+    fn register(&mut self, memory: &UserMemory) -> Result<bool> {
+        self.registered.add(memory);
+        Ok(true)
+    }
+
+    fn deregister(&mut self, piece: Piece) -> Result<()> {
+        self.registered.remove(piece);
+        // What they say is not looked at any more: that memory may go.
+        self.incoming.iter_mut().for_each(Incoming::lapse);
+        Ok(())
+    }
+
+    /// Without its registrations no device touches the users' memory.
     fn withdraw(&mut self) {
         self.abandoned = true;
+        self.registered.clear();
+        self.incoming.iter_mut().for_each(Incoming::lapse);
     }
 
     fn describe(&self, peer: Rank) -> String {

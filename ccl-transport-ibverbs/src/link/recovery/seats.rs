@@ -4,7 +4,7 @@ use super::repair::Stage;
 use super::word::{Count, Counts, Offer};
 use crate::link::connect::first_packet;
 use crate::link::lane::Lane;
-use crate::link::outgoing::Corrupt;
+use crate::link::outgoing::{Again, Body, Corrupt};
 use crate::link::transport::IbTransport;
 use ccl_core::Result;
 use std::time::Instant;
@@ -71,9 +71,9 @@ impl IbTransport {
         }
         self.adapters[old.adapter].give_back(old.queue, old.entries);
         drop(old);
-        for link in self.links_of(at).0 {
-            self.outgoing[link as usize].move_to(rails);
-        }
+        let (outgoing, incoming) = self.links_of(at);
+        outgoing.iter().for_each(|link| self.outgoing[*link as usize].move_to(rails));
+        incoming.iter().for_each(|link| self.incoming[*link as usize].forget_offers());
         Ok(self.lanes[at].fill()?)
     }
 
@@ -143,14 +143,16 @@ impl IbTransport {
         for ago in (1..=missing).rev() {
             let outgoing = &self.outgoing[link as usize];
             let released = outgoing.back.map_or(0, |back| self.incoming[back as usize].report());
-            let again = outgoing.again(ago, released);
+            let Again { len, body, head, to, immediate } = outgoing.again(ago, released);
+            let bytes = self.bytes_of(body, len, at)?;
             let lane = &mut self.lanes[at];
-            match again.slot {
-                None => lane.send_now(&[again.head], again.to, again.immediate)?,
-                Some(slot) => {
-                    let bytes = self.pool.sge(slot, again.len, lane.seat.adapter);
-                    lane.send_now(&[again.head, bytes], again.to, again.immediate)?;
-                }
+            let is_lent = matches!(body, Body::User(_));
+            if is_lent {
+                self.outgoing[link as usize].lent = Some(lane.next());
+            }
+            match bytes {
+                None => lane.send_now(&[head], to, immediate, false)?,
+                Some(bytes) => lane.send_now(&[head, bytes], to, immediate, is_lent)?,
             }
         }
         Ok(missing.into())
