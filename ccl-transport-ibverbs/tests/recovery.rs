@@ -287,6 +287,10 @@ fn a_device_that_fails_is_left_for_good() {
     fake.run("down h1r1/1; up h1r1/1");
     traffic.run(&mut t, 200);
     assert_eq!(both(&t, |work| work.moves), [1, 1]);
+    // With the last one ends what a repair could do.
+    fake.run("event h1r0 8");
+    until(&mut t, |t| t[1].peek(traffic.links[0].ends.1).is_err());
+    t.iter_mut().for_each(Transport::withdraw);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) const RESUMES: Scenario = Scenario {
 };
 
 fn resumes(stage: &mut Stage<'_>) -> Result<(), String> {
-    let job = job("all_reduce_perf", "-b 64K -e 64K -n 1500 -w 5", &[0, 1]);
+    let job = job("all_reduce_perf", "-b 64K -e 64K -n 1200 -w 5", &[0, 1]);
     let running = job.start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let rail = &stage.network.hosts[0].rails[0];
@@ -66,8 +66,8 @@ pub(super) const RAIL_OUT_AND_IN: Scenario = Scenario {
 };
 
 fn rail_out_and_in(stage: &mut Stage<'_>) -> Result<(), String> {
-    let mut running = job("all_reduce_perf", "-b 64K -e 64K -n 1200 -w 5", &[0, 1])
-        .start(&stage.network, stage.programs)?;
+    let mut running =
+        job("all_reduce_perf", "-b 64K -e 64K -n 900 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let [busy, other] = busy_first(stage)?;
     let rail = stage.network.hosts[1].rails[busy].clone();
