@@ -131,6 +131,25 @@ fn a_queue_pair_that_fails_moves_to_the_other_rail() {
     }
 }
 
+/// What the old queue pair has brought counts only once the device has given everything back.
+#[test]
+fn nothing_is_agreed_on_before_the_old_queue_pair_is_drained() {
+    let fake = Fake::start(&hosts::script(2, 2));
+    let mut t = pair(1, |_| {});
+    let mut traffic = Traffic::new(&mut t, 1);
+    traffic.run(&mut t, 10);
+    // The receives of rail 0 are late, the words over rail 1 are not.
+    fake.run("delay 1000");
+    traffic.step(&mut t, 11);
+    fake.run("delay 0; down h0r0/1");
+    for _ in 0..100 {
+        t.iter_mut().for_each(|t| t.park(Duration::from_millis(1)).unwrap());
+    }
+    assert_eq!(both(&t, |work| work.repairs), [0, 0]);
+    traffic.run(&mut t, 100);
+    assert_eq!(both(&t, |work| work.repairs), [1, 1]);
+}
+
 #[test]
 fn with_one_rail_the_queue_pair_is_built_anew() {
     let fake = Fake::start(&hosts::script(2, 1));
@@ -287,6 +306,10 @@ fn a_device_that_fails_is_left_for_good() {
     fake.run("down h1r1/1; up h1r1/1");
     traffic.run(&mut t, 200);
     assert_eq!(both(&t, |work| work.moves), [1, 1]);
+    // With the last one ends what a repair could do.
+    fake.run("event h1r0 8");
+    until(&mut t, |t| t[1].peek(traffic.links[0].ends.1).is_err());
+    t.iter_mut().for_each(Transport::withdraw);
 }
 
 #[test]

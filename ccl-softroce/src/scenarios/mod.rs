@@ -2,6 +2,7 @@
 
 mod devices;
 mod links;
+mod outages;
 mod programs;
 mod rdma;
 
@@ -56,8 +57,11 @@ pub(crate) const ALL: &[Scenario] = &[
     rdma::SIZES,
     rdma::HYBRID,
     rdma::FOUR_HOSTS,
-    rdma::RESUMES,
-    rdma::CUT,
+    outages::RESUMES,
+    outages::ONE_RAIL_LONG,
+    outages::RAIL_OUT_AND_IN,
+    outages::RAIL_OUT_FOR_GOOD,
+    outages::CUT,
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,

@@ -8,7 +8,7 @@ use crate::process::wait_until;
 use std::time::Duration;
 
 /// Nothing but RDMA may carry a piece between hosts, and what carries it is said.
-const RDMA: [(&str, &str); 2] = [("RDMACCL_NET", "ib"), ("RDMACCL_DEBUG", "warn,net=info")];
+pub(super) const RDMA: [(&str, &str); 2] = [("RDMACCL_NET", "ib"), ("RDMACCL_DEBUG", "warn,net=info")];
 
 /// 4, 28, 196, … bytes: no power of two, so that nothing divides evenly.
 const ODD_SIZES: &str = "-b 4 -e 1M -f 7 -n 2 -w 1";
@@ -93,26 +93,6 @@ fn hybrid(stage: &mut Stage<'_>) -> Result<(), String> {
     right(stage, "all_reduce_perf", ODD_SIZES, &[0, 1, 0, 1])
 }
 
-pub(super) const RESUMES: Scenario = Scenario {
-    name: "rdma_cable_out_and_in",
-    proves: "the only rail's cable is out for a second in the middle of all-reduces: they go on, 0 wrong",
-    hosts: 2,
-    rails: 1,
-    limit: Duration::from_secs(90),
-    run: resumes,
-};
-
-fn resumes(stage: &mut Stage<'_>) -> Result<(), String> {
-    let job = job("all_reduce_perf", "-b 64K -e 64K -n 1500 -w 5", &[0, 1]);
-    let running = job.start(&stage.network, stage.programs)?;
-    traffic(stage)?;
-    let rail = &stage.network.hosts[0].rails[0];
-    rail.unplug()?;
-    std::thread::sleep(Duration::from_secs(1));
-    rail.plug()?;
-    running.right(stage.deadline).map(|_| ())
-}
-
 pub(super) const LOSSY: Scenario = Scenario {
     name: "rdma_loss_and_delay",
     proves: "a rail that loses and delays packets: 0 wrong",
@@ -152,36 +132,13 @@ fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 /// More calls than there is time for.
-const ENDLESS: &str = "-b 64K -e 64K -n 1000000 -w 0 -c 0";
+pub(super) const ENDLESS: &str = "-b 64K -e 64K -n 1000000 -w 0 -c 0";
 
 /// Waits until calls are under way.
-fn traffic(stage: &Stage<'_>) -> Result<(), String> {
+pub(super) fn traffic(stage: &Stage<'_>) -> Result<(), String> {
     let rail = &stage.network.hosts[0].rails[0];
     let before = rail.packets()?;
     wait_until("traffic", stage.deadline, || Ok(rail.packets()? > before + 500))
-}
-
-pub(super) const CUT: Scenario = Scenario {
-    name: "rdma_cable_out_for_good",
-    proves: "the only rail's cable stays out: every rank's call ends in time with an error that names both ends of the link",
-    hosts: 2,
-    rails: 1,
-    limit: Duration::from_secs(90),
-    run: cut,
-};
-
-fn cut(stage: &mut Stage<'_>) -> Result<(), String> {
-    let variables = [RDMA[0], RDMA[1], ("RDMACCL_IB_TIMEOUT", "16"), ("RDMACCL_IB_RETRY_CNT", "4")];
-    let job = Job { variables: &variables, ..job("all_reduce_perf", ENDLESS, &[0, 1]) };
-    let running = job.start(&stage.network, stage.programs)?;
-    traffic(stage)?;
-    stage.network.hosts[0].rails[0].unplug()?;
-    for (rank, said) in running.errors(stage.deadline)?.iter().enumerate() {
-        if !["rxe_h0r0", "rxe_h1r0"].iter().all(|device| said.contains(device)) {
-            return Err(format!("rank {rank} does not name both ends:\n{said}"));
-        }
-    }
-    Ok(())
 }
 
 pub(super) const REFUSALS: Scenario = Scenario {
@@ -216,7 +173,7 @@ fn refused(
     }
 }
 
-fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
+pub(super) fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
     Job { program, arguments, placement, variables: &RDMA, before: "" }
 }
 

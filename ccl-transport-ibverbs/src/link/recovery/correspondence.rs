@@ -140,10 +140,10 @@ impl IbTransport {
     /// A word was sent, or has come.
     #[cold]
     pub(in crate::link) fn datagram(&mut self, id: Id, completion: &Completion) {
+        let session = self.session;
         let Some(endpoint) = self.endpoint(id) else { return };
         let bytes: Option<[u8; BYTES]> = endpoint.complete(id.sends, completion.bytes());
-        let word = bytes.and_then(|bytes| Word::decode(&bytes)).filter(|word| word.session == self.session);
-        if let Some(word) = word {
+        if let Some(word) = bytes.and_then(|bytes| Word::decode(&bytes, session)) {
             self.heard.push(word);
             self.chores = true;
         }

@@ -1,9 +1,11 @@
 //! What devices say by themselves, and what follows from it.
 
 use crate::choice::survey::{GidKind, Layer};
+use crate::link::adapter::Port;
+use crate::link::lane::Seat;
 use crate::link::transport::IbTransport;
 use crate::verbs::{Event, GidKind as Kind};
-use ccl_core::Result;
+use ccl_core::{Rank, Result};
 
 impl IbTransport {
     /// Reads the devices' events.
@@ -38,9 +40,7 @@ impl IbTransport {
             Event::QueuePairFatal { queue_pair }
             | Event::QueuePairAccessError { queue_pair }
             | Event::QueuePairRequestError { queue_pair } => {
-                let is_it = |seat: &super::super::lane::Seat| {
-                    seat.adapter == adapter && seat.pair.number() == queue_pair
-                };
+                let is_it = |seat: &Seat| seat.adapter == adapter && seat.pair.number() == queue_pair;
                 let Some(at) = self.lanes.iter().position(|lane| is_it(&lane.seat)) else { return };
                 if !self.lanes[at].is_draining() {
                     self.part(at, format!("{}: {event}", self.lanes[at].seat.ends));
@@ -55,7 +55,7 @@ impl IbTransport {
 
     /// Looks at a port and its addresses, and acts where they are not what they were.
     fn inspect(&mut self, adapter: usize, number: u8) {
-        let is_it = |port: &super::super::adapter::Port| port.adapter == adapter && port.rail.port == number;
+        let is_it = |port: &Port| port.adapter == adapter && port.rail.port == number;
         let Some(rail) = self.ports.iter().position(is_it) else { return };
         let usable = |t: &IbTransport| -> Vec<bool> {
             t.lanes.iter().map(|lane| t.is_good(lane.peer, rail)).collect()
@@ -90,6 +90,8 @@ impl IbTransport {
         if moved {
             self.forget_ways(rail);
         }
+        // An end for datagrams may have waited for it.
+        self.chores = true;
         let after = usable(self);
         for (at, (before, after)) in before.into_iter().zip(after).enumerate() {
             self.adjust(at, rail, before, after, moved);
@@ -97,7 +99,7 @@ impl IbTransport {
     }
 
     /// Whether the pair of a connection that uses a rail is usable.
-    fn is_good(&self, peer: ccl_core::Rank, rail: usize) -> bool {
+    fn is_good(&self, peer: Rank, rail: usize) -> bool {
         let connection = &self.connections[&peer];
         let mut pairs = (0..connection.pairs.len()).filter(|pair| connection.rail(*pair) == rail);
         pairs.any(|pair| connection.is_usable(&self.ports, &self.adapters, pair))

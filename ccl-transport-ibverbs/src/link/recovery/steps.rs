@@ -120,11 +120,12 @@ impl IbTransport {
 
     fn hear(&mut self, word: &Word) {
         let Some(connection) = self.connections.get(&word.from) else { return };
-        let via = usize::from(word.via);
-        let Some(&at) = connection.lanes.get(&word.place).filter(|_| via < connection.pairs.len()) else {
+        let (via, pairs) = (usize::from(word.via), connection.pairs.len());
+        let names_none = matches!(word.says, Says::Prepared(offer) if usize::from(offer.rails) >= pairs);
+        let Some(&at) = connection.lanes.get(&word.place).filter(|_| via < pairs && !names_none) else {
             return;
         };
-        let at = at as usize;
+        let (at, leads) = (at as usize, self.leads(word.from));
         let lane = &mut self.lanes[at];
         let ahead = word.generation.wrapping_sub(lane.generation).cast_signed();
         if lane.gone || ahead.unsigned_abs() > MOST_MISSED {
@@ -152,8 +153,8 @@ impl IbTransport {
         match &mut lane.repair {
             Some(repair) if ahead >= 0 => {
                 repair.note(word, Instant::now());
-                // So the other end hears over which rails it is heard.
-                if matches!(word.says, Says::Drained { .. }) && matches!(repair.stage, Stage::Drained) {
+                // So the end that chooses hears over which rails it is heard.
+                if !leads && matches!(word.says, Says::Drained { .. }) && repair.stage == Stage::Drained {
                     self.say(at, via);
                 }
             }
@@ -191,7 +192,9 @@ impl IbTransport {
         let lane = &mut self.lanes[at];
         let (Some(repair), Some(trouble)) = (&mut lane.repair, &mut lane.trouble) else { return Ok(()) };
         trouble.look(now);
-        let is_late = trouble.spent >= self.recovery;
+        let connection = &self.connections[&lane.peer];
+        let is_dead = |pair: usize| self.adapters[self.ports[connection.rail(pair)].adapter].dead;
+        let is_late = trouble.spent >= self.recovery || (0..connection.pairs.len()).all(is_dead);
         let speaks = now >= repair.next_word;
         if speaks {
             repair.said(now);

@@ -114,12 +114,13 @@ impl Word {
         out
     }
 
-    /// `None`: no version of this library says it.
-    pub(crate) fn decode(bytes: &[u8; BYTES]) -> Option<Word> {
+    /// `None`: no version of this library says it, or it does not know the session, and is of another one.
+    pub(crate) fn decode(bytes: &[u8; BYTES], session: u64) -> Option<Word> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let [via, kind, rails, len] = [24, 25, 26, 27].map(|at: usize| bytes[at]);
-        (word(0) == MAGIC && u32::from(len) <= CHANNELS).then_some(())?;
+        let knows_session = session == u64::from(word(4)) | u64::from(word(8)) << 32;
+        (word(0) == MAGIC && knows_session && u32::from(len) <= CHANNELS).then_some(())?;
         let says = match kind {
             0 => Says::Draining,
             1 => Says::Drained { avoid: Some(rails).filter(|rails| *rails != NONE) },
@@ -133,7 +134,7 @@ impl Word {
             *count = Count { channel: half(at), next: word(at + 2), released: word(at + 6) };
         }
         Some(Word {
-            session: u64::from(word(4)) | u64::from(word(8)) << 32,
+            session,
             from: word(12),
             place: Place { way: half(16), turn: half(18) },
             generation: word(20),
@@ -169,11 +170,12 @@ mod tests {
             let place = Place { way: 2, turn: 300 };
             let word =
                 Word { session: u64::MAX - 3, from: 70_000, place, generation: 9, via: 1, says, counts };
-            assert_eq!(Word::decode(&word.encode()), Some(word));
+            assert_eq!(Word::decode(&word.encode(), word.session), Some(word));
+            assert_eq!(Word::decode(&word.encode(), word.session ^ 1 << 40), None);
             for (at, value) in [(0, 0), (25, 5), (27, 5)] {
                 let mut bytes = word.encode();
                 bytes[at] = value;
-                assert_eq!(Word::decode(&bytes), None);
+                assert_eq!(Word::decode(&bytes, word.session), None);
             }
         }
         assert_eq!(counts.of(7).unwrap().next, u32::MAX);
