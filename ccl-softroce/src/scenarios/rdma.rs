@@ -4,7 +4,9 @@ use super::programs::PROGRAMS;
 use super::{Scenario, Stage};
 use crate::faults::locked_memory;
 use crate::job::Job;
-use crate::process::wait_until;
+use crate::network::{Host, Rail};
+use crate::peers::free_port;
+use crate::process::{Process, wait_until};
 use std::time::Duration;
 
 /// Nothing but RDMA may carry a piece between hosts, and what carries it is said.
@@ -56,6 +58,42 @@ fn sizes(stage: &mut Stage<'_>) -> Result<(), String> {
         right(stage, program, "-b 16777204 -e 16777204 -n 1 -w 0", &[0, 1])?;
     }
     Ok(())
+}
+
+pub(super) const C_PROGRAM: Scenario = Scenario {
+    name: "rdma_c_program",
+    proves: "a C program on the installed library, given rank, size and the first host's address only, runs on two hosts over RDMA",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(60),
+    run: c_program,
+};
+
+fn c_program(stage: &mut Stage<'_>) -> Result<(), String> {
+    let hosts = &stage.network.hosts;
+    let root = format!("{}:{}", hosts[0].rails[0].address, free_port()?);
+    let library = stage.programs.join("../lib").display().to_string();
+    let line = stage.programs.join("03_launcher").display().to_string();
+    let before = stage.network.rails().map(Rail::messages).sum::<Result<u64, _>>()?;
+    let rank = |(rank, host): (usize, &Host)| {
+        // Which host it is, and where the library lies: all hosts are one machine here.
+        let mut variables = host.environment();
+        variables.push(("LD_LIBRARY_PATH".into(), library.clone()));
+        variables.push(("RANK".into(), rank.to_string()));
+        variables.push(("WORLD_SIZE".into(), hosts.len().to_string()));
+        variables.push(("RDMACCL_ROOT".into(), root.clone()));
+        Process::start_with(&line, &variables, "")
+    };
+    let ranks = hosts.iter().enumerate().map(rank).collect::<Result<Vec<_>, _>>()?;
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let said = process.finish(stage.deadline)?;
+        if !said.contains(&format!("rank {rank} of 2: the mean rank is 0.5")) {
+            return Err(format!("rank {rank} is not right:\n{said}"));
+        }
+    }
+    let sent = stage.network.rails().map(Rail::messages).sum::<Result<u64, _>>()? - before;
+    stage.measured("packets of the devices", sent as f64);
+    if sent == 0 { Err("no device has sent anything: another transport was used".into()) } else { Ok(()) }
 }
 
 pub(super) const FOUR_HOSTS: Scenario = Scenario {
