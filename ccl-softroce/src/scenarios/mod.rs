@@ -1,5 +1,6 @@
 //! The scenarios, in the order in which they run: what the others rest on first.
 
+mod counts;
 mod devices;
 mod links;
 mod programs;
@@ -55,6 +56,7 @@ pub(crate) const ALL: &[Scenario] = &[
     programs::KILLED,
     rdma::TWO_HOSTS,
     rdma::SIZES,
+    counts::COUNTED,
     rdma::HYBRID,
     rdma::C_PROGRAM,
     rdma::FOUR_HOSTS,
@@ -63,6 +65,7 @@ pub(crate) const ALL: &[Scenario] = &[
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,
+    rdma::SMALLER_MTU,
 ];
 
 /// Makes the network, runs it, and removes the network.

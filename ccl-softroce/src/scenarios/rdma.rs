@@ -4,7 +4,7 @@ use super::programs::PROGRAMS;
 use super::{Scenario, Stage};
 use crate::faults::locked_memory;
 use crate::job::Job;
-use crate::network::{Host, Rail};
+use crate::network::{Host, MTU, Rail};
 use crate::peers::free_port;
 use crate::process::{Process, wait_until};
 use std::time::Duration;
@@ -239,6 +239,49 @@ fn refusals(stage: &mut Stage<'_>) -> Result<(), String> {
     refused(stage, &empty, "", &["RDMACCL_IB_GID_INDEX", "15"])
 }
 
+pub(super) const SMALLER_MTU: Scenario = Scenario {
+    name: "rdma_mtu_of_one_end",
+    proves: "an interface with a smaller MTU at one end: its packets are taken, and the cure is said; a switch that passes less: an error that says so",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(90),
+    run: smaller_mtu,
+};
+
+fn smaller_mtu(stage: &mut Stage<'_>) -> Result<(), String> {
+    let small = stage.network.hosts[1].rails[0].clone();
+    small.set_mtu(1500)?;
+    let said = job("all_reduce_perf", "-b 4 -e 64K -f 16 -n 2 -w 0", &[0, 1]).run(
+        &stage.network,
+        stage.programs,
+        stage.deadline,
+    )?;
+    let cure = format!("an MTU of at least 4160 at {} of host host1 would give 4096", small.interface);
+    for words in ["MTU 1024", &cure] {
+        if !said.contains(words) {
+            return Err(format!("the log does not say '{words}':\n{said}"));
+        }
+    }
+    let too_much = [RDMA[0], RDMA[1], ("RDMACCL_IB_MTU", "4096")];
+    refused(stage, &too_much, "", &["RDMACCL_IB_MTU=4096", &small.device, "an MTU of 1024"])?;
+    small.set_mtu(MTU)?;
+    // Both interfaces pass full packets, and the switch between them does not: nobody is told.
+    small.set_mtu_of_switch(1500)?;
+    let short = [
+        RDMA[0],
+        RDMA[1],
+        ("RDMACCL_IB_TIMEOUT", "14"),
+        ("RDMACCL_IB_RETRY_CNT", "3"),
+        ("RDMACCL_TIMEOUT", "20"),
+    ];
+    let job = Job { variables: &short, ..job("all_reduce_perf", "-b 64K -e 64K -n 1 -w 0", &[0, 1]) };
+    let said = job.start(&stage.network, stage.programs)?.errors(stage.deadline)?;
+    match ["retry counter exceeded", "MTU"].iter().find(|word| !said[0].contains(**word)) {
+        Some(word) => Err(format!("the error does not speak of {word}:\n{}", said[0])),
+        None => Ok(()),
+    }
+}
+
 /// The job fails on every rank, and rank 0's error has all these words.
 fn refused(
     stage: &Stage<'_>,
@@ -254,7 +297,8 @@ fn refused(
     }
 }
 
-fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
+/// A program over RDMA, and nothing else, between hosts.
+pub(super) fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
     Job { program, arguments, placement, variables: &RDMA, before: "" }
 }
 

@@ -73,6 +73,7 @@ impl IbTransport {
 
 impl Drop for IbTransport {
     fn drop(&mut self) {
+        self.tell_work();
         if self.abandoned {
             return;
         }

@@ -132,6 +132,20 @@ impl IbTransport {
         work
     }
 
+    /// Says what the devices have done, when the links end.
+    pub(super) fn tell_work(&self) {
+        let counters = self.outgoing.iter().map(|link| link.counters);
+        let (pieces, inline, bytes) = counters
+            .fold((0, 0, 0), |sum, link| (sum.0 + link.pieces, sum.1 + link.inline, sum.2 + link.bytes));
+        if pieces > 0 {
+            let Work { sends, credits, receives, doorbells, polls, completions, .. } = self.work();
+            let (rank, slots) = (self.rank, pieces - inline);
+            tracing::info!(
+                target: "net", rank, pieces, inline, slots, bytes, sends, credits, receives, doorbells, polls, completions, "links end"
+            );
+        }
+    }
+
     fn warn_of_small_windows(&self) {
         for Port { rail, .. } in &self.ports {
             let wanted = window::slots(rail.gbps, window::DELAY_NS, self.slot_bytes, u32::MAX);
