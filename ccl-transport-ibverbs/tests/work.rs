@@ -124,17 +124,16 @@ fn messages(program: &Program, to: Option<Rank>) -> u64 {
 }
 
 fn since(now: Work, then: Work) -> Work {
-    Work {
-        sends: now.sends - then.sends,
-        inline: now.inline - then.inline,
-        signaled: now.signaled - then.signaled,
-        credits: now.credits - then.credits,
-        receives: now.receives - then.receives,
-        doorbells: now.doorbells - then.doorbells,
-        polls: now.polls - then.polls,
-        completions: now.completions - then.completions,
-        ..now
-    }
+    let mut work = now;
+    work.sends -= then.sends;
+    work.inline -= then.inline;
+    work.signaled -= then.signaled;
+    work.credits -= then.credits;
+    work.receives -= then.receives;
+    work.doorbells -= then.doorbells;
+    work.polls -= then.polls;
+    work.completions -= then.completions;
+    work
 }
 
 /// Exchanges return their credits with what they send anyway; a ring of more than two goes in one direction only.

@@ -1,5 +1,6 @@
 //! The scenarios, in the order in which they run: what the others rest on first.
 
+mod compare;
 mod counts;
 mod devices;
 mod links;
@@ -39,7 +40,10 @@ impl Stage<'_> {
     }
 }
 
-/// All there are.
+/// Those that run where they are named only.
+pub(crate) const NAMED: &[Scenario] = &[compare::FULL];
+
+/// Those that run where none is named.
 pub(crate) const ALL: &[Scenario] = &[
     devices::APPEAR,
     devices::GIDS,
@@ -66,6 +70,7 @@ pub(crate) const ALL: &[Scenario] = &[
     rdma::KILLED,
     rdma::REFUSALS,
     rdma::SMALLER_MTU,
+    compare::SHORT,
 ];
 
 /// Makes the network, runs it, and removes the network.
@@ -88,9 +93,9 @@ mod tests {
 
     #[test]
     fn names_are_told_apart() {
-        let mut names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        let mut names: Vec<_> = ALL.iter().chain(NAMED).map(|scenario| scenario.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), ALL.len() + NAMED.len());
     }
 }

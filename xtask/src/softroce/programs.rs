@@ -1,10 +1,10 @@
-//! What runs between the hosts: an installed prefix, and in its folder of programs the tests of the verbs layer and a C
-//! program that was built against the prefix as users build theirs.
+//! What runs between the hosts: an installed prefix, and in its folder of programs the tests of the verbs layer, a C
+//! program that was built against the prefix as users build theirs, and one over MPI to compare with.
 
 use super::prepare::folder;
 use crate::abi::{Linked, compile};
 use crate::install;
-use crate::shell::{capture, command, root};
+use crate::shell::{capture, command, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,8 @@ pub(super) fn install() -> Result<PathBuf, String> {
     install::install(&prefix, "fast")?;
     let programs = prefix.join("bin");
     compile(&prefix, &programs, &root().join("examples/c/03_launcher.c"), Linked::Shared)?;
+    let source = root().join("benches/softroce/mpi_all_reduce.c");
+    run(command("mpicc -O2 -Wall -Wextra -o").arg(programs.join("mpi_all_reduce")).arg(source))?;
     let place = programs.join("hardware");
     std::fs::copy(tests()?, &place).map_err(|e| format!("{}: {e}", place.display()))?;
     Ok(programs)
