@@ -619,6 +619,8 @@ cclResult_t cclScatterV(const void *sendbuff,
                         cclStream_t stream);
 
 // Creates an id. The process that calls it is where the ranks meet, so it must live until all have joined.
+// Where `RDMACCL_ROOT` or `RDMACCL_ID` is set, beside rank and size, every rank gets the same id by itself, and nothing has to be
+// brought from one to the others; such a job has one communicator that is made by an id.
 //
 // `uniqueId` is NULL or writable.
 cclResult_t cclGetUniqueId(cclUniqueId *uniqueId);

@@ -71,6 +71,26 @@ fn a_rank_that_cannot_connect_tells_its_peers() {
     assert!(said.iter().all(|text| text.contains("ibv_reg_mr")), "{said:?}");
 }
 
+/// The first peer's queue pair is the last that the device has.
+#[test]
+fn a_device_without_queue_pairs_left_says_how_many_it_has_and_the_cure() {
+    let fake = Fake::start(&format!("{}; limit h1r0 qp=1", hosts::script(3, 1)));
+    let mut t = hosts::transports(3, 8192, 4);
+    let said = hosts::try_connect(&mut t, &mesh(3, 1)).into_iter().map(|end| end.unwrap_err().to_string());
+    for (rank, text) in said.enumerate() {
+        assert_says(
+            &text,
+            &["ibv_create_qp", "h1r0 has 1 queue pairs in all", "RDMACCL_IB_QPS_PER_CONNECTION"],
+        );
+        assert!(rank == 1 || text.contains("it could not connect") && text.contains("rank 1"), "{text}");
+    }
+    drop(t);
+    fake.run("limit h1r0 qp=100; fail create_qp errno=ENOMEM");
+    for text in parting(&fake, |_, _| {}) {
+        assert_says(&text, &["ibv_create_qp", "end other programs that use it"]);
+    }
+}
+
 #[test]
 fn settings_that_do_not_fit_are_named() {
     let fake = Fake::start(&hosts::script(2, 1));

@@ -1,5 +1,7 @@
 //! The scenarios, in the order in which they run: what the others rest on first.
 
+mod compare;
+mod counts;
 mod devices;
 mod links;
 mod outages;
@@ -39,7 +41,10 @@ impl Stage<'_> {
     }
 }
 
-/// All there are.
+/// Those that run where they are named only.
+pub(crate) const NAMED: &[Scenario] = &[compare::FULL];
+
+/// Those that run where none is named.
 pub(crate) const ALL: &[Scenario] = &[
     devices::APPEAR,
     devices::GIDS,
@@ -51,11 +56,14 @@ pub(crate) const ALL: &[Scenario] = &[
     links::PATH_MTU,
     devices::LOCKED_MEMORY,
     links::PERFTEST,
+    devices::VERBS,
     programs::ONE_HOST,
     programs::KILLED,
     rdma::TWO_HOSTS,
     rdma::SIZES,
+    counts::COUNTED,
     rdma::HYBRID,
+    rdma::C_PROGRAM,
     rdma::FOUR_HOSTS,
     outages::RESUMES,
     outages::ONE_RAIL_LONG,
@@ -65,6 +73,8 @@ pub(crate) const ALL: &[Scenario] = &[
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,
+    rdma::SMALLER_MTU,
+    compare::SHORT,
 ];
 
 /// Makes the network, runs it, and removes the network.
@@ -87,9 +97,9 @@ mod tests {
 
     #[test]
     fn names_are_told_apart() {
-        let mut names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        let mut names: Vec<_> = ALL.iter().chain(NAMED).map(|scenario| scenario.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), ALL.len() + NAMED.len());
     }
 }

@@ -77,6 +77,7 @@ impl IbTransport {
 
 impl Drop for IbTransport {
     fn drop(&mut self) {
+        self.tell_work();
         if self.abandoned {
             return;
         }

@@ -171,6 +171,21 @@ impl IbTransport {
         work
     }
 
+    /// Says what the devices have done, when the links end.
+    pub(super) fn tell_work(&self) {
+        let sum = |of: fn(&Counters) -> u64| self.outgoing.iter().map(|link| of(&link.counters)).sum::<u64>();
+        let (pieces, inline, referenced) = (sum(|c| c.pieces), sum(|c| c.inline), sum(|c| c.referenced));
+        if pieces > 0 {
+            let Work { sends, credits, offers, receives, doorbells, polls, completions, .. } = self.work();
+            let (rank, bytes, direct) = (self.rank, sum(|c| c.bytes), sum(|c| c.direct));
+            let slots = pieces - inline - referenced;
+            tracing::info!(
+                target: "net", rank, pieces, inline, slots, referenced, direct, bytes, sends, credits, offers, receives,
+                doorbells, polls, completions, "links end"
+            );
+        }
+    }
+
     fn warn_of_small_windows(&self) {
         for Port { rail, .. } in &self.ports {
             let wanted = window::slots(rail.gbps, window::DELAY_NS, self.slot_bytes, u32::MAX);
