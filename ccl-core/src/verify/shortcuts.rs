@@ -170,11 +170,11 @@ impl Finder<'_> {
     /// Whether everything that uses `chunk` before `receive`, a move that copies a message into it, has ended before
     /// that message is sent.
     fn is_unused(&mut self, receive: Event, chunk: u32, in_place: bool) -> bool {
-        let messages = self.graph.reads(receive).iter().filter_map(|read| match *read {
+        let mut messages = self.graph.reads(receive).iter().filter_map(|read| match *read {
             Read::Message(message) => Some(&self.graph.messages[message as usize]),
             _ => None,
         });
-        let Some(message) = messages.last() else { return false };
+        let Some(message) = messages.next() else { return false };
         let link = &self.graph.links[message.link as usize];
         // Which message of the call comes into which tile is clear only where each tile has one.
         if link.messages() != 1 {

@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::failure::of_peer;
 use super::incoming::Incoming;
 use super::lane::{self, Lane, Seat, Window};
+use super::offers::Board;
 use super::outgoing::{Outgoing, Rails};
 use super::proposal::Proposal;
 use super::terms::{Landing, Newcomer, Place, Terms, decode_ready, encode_ready};
@@ -318,12 +319,13 @@ impl IbTransport {
                 ));
             }
         }
-        let boards: Arc<[Remote]> = theirs.rails.iter().map(|landing| landing.lines).collect();
+        let lines: Arc<[Remote]> = theirs.rails.iter().map(|landing| landing.lines).collect();
         let regions = prepared.rings.iter().flat_map(|(_, regions)| regions.iter().cloned());
         let regions: Arc<[Region]> = regions.collect();
         for (i, &channel) in row.from.iter().enumerate() {
             let (rings, _) = prepared.rings.as_ref().expect("made for these links");
-            let board = (Arc::clone(&boards), (i * slots * LINE) as u64);
+            let offset = (i * slots * LINE) as u64;
+            let board = Board { regions: Arc::clone(&regions), lines: Arc::clone(&lines), offset };
             let key = LinkKey { from: peer, to: self.rank, channel };
             let lane = connection.lanes[&connection.place(channel)];
             let their = theirs.first_out + i as u32;
@@ -333,7 +335,7 @@ impl IbTransport {
                 lane,
                 their,
                 (rings.clone(), i * ring_bytes, stride),
-                (Arc::clone(&regions), board),
+                board,
                 window,
             ));
         }

@@ -1,14 +1,13 @@
 //! The receiving end of one link: a ring of slots that the peer writes, and the credits that it gets back.
 
 use super::lane::Window;
-use super::offers::{Offered, RECORD, Target};
+use super::offers::{Board, Offered, RECORD, Target};
 use super::outgoing::Corrupt;
 use super::sys::read_header;
 use super::wire::{FRONT, HEADER, Header, INLINE_BYTES, Immediate};
-use crate::verbs::{Memory, Region, Remote, Sge};
+use crate::verbs::{Memory, Remote, Sge};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
-use std::sync::Arc;
 
 /// A message that has come.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,9 +45,7 @@ pub(crate) struct Incoming {
     offers: [Option<Offered>; 2],
     offered: u32,
     heard: u32,
-    /// Where records of offers go, by pair of rails, and how far behind; the ring's regions, by pair of rails.
-    board: (Arc<[Remote]>, u64),
-    regions: Arc<[Region]>,
+    board: Board,
     pub(crate) counters: Counters,
 }
 
@@ -58,7 +55,7 @@ impl Incoming {
         lane: u32,
         their: u32,
         (memory, first, stride): (Memory, usize, usize),
-        (regions, board): (Arc<[Region]>, (Arc<[Remote]>, u64)),
+        board: Board,
         window: Window,
     ) -> Incoming {
         Incoming {
@@ -79,7 +76,6 @@ impl Incoming {
             offered: 0,
             heard: 0,
             board,
-            regions,
             counters: Counters::default(),
         }
     }
@@ -143,8 +139,9 @@ impl Incoming {
         let target = Target { tag: offer.tag, first, piece, bytes, at };
         // In front of the first slot's header, which no peer writes.
         self.memory.write(self.first, target.encode());
-        let record = self.regions[rails].sge(self.memory.slice(self.first, RECORD));
-        (record, self.board.0[rails].at(self.board.1))
+        let Board { regions, lines, offset } = &self.board;
+        let record = regions[rails].sge(self.memory.slice(self.first, RECORD));
+        (record, lines[rails].at(*offset))
     }
 
     /// What was offered may not be used any more.
@@ -220,13 +217,14 @@ impl Incoming {
 mod tests {
     use super::super::sys::write_header;
     use super::*;
+    use std::sync::Arc;
 
     const STRIDE: usize = FRONT + 4096;
 
     fn link() -> Incoming {
         let key = LinkKey { from: 1, to: 0, channel: 0 };
         let memory = Memory::allocate(5 * STRIDE).unwrap();
-        let nowhere = (Arc::new([]) as _, (Arc::new([]) as _, 0));
+        let nowhere = Board { regions: Arc::new([]), lines: Arc::new([]), offset: 0 };
         Incoming::new(key, 0, 0, (memory, 0, STRIDE), nowhere, Window::of(4))
     }
 

@@ -7,13 +7,23 @@
 
 use super::bytes::{Reader, Writer};
 use super::wire::{FRONT, HEADER};
-use crate::verbs::Remote;
+use crate::verbs::{Region, Remote};
 use ccl_core::simd::PieceMut;
 use ccl_core::transport::Offer;
+use std::sync::Arc;
 
 /// Bytes of a record.
 pub(crate) const RECORD: usize = 40;
 const _: () = assert!(RECORD + HEADER <= FRONT);
+
+/// How a receiver tells a sender: by pair of rails, the regions of its ring, in which it writes a record down, and where the
+/// sender's lines begin; and how far behind these the record goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    pub(crate) regions: Arc<[Region]>,
+    pub(crate) lines: Arc<[Remote]>,
+    pub(crate) offset: u64,
+}
 
 /// An offer at the receiver.
 #[derive(Clone, Copy, Debug)]
