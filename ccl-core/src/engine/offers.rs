@@ -1,7 +1,7 @@
 //! Memory that is offered to those who send: chunks of the output that become copies of what comes in.
 
 use super::schedule::{Machine, Operand, Schedule, Share};
-use super::task::Task;
+use super::task::{Bound, Task};
 use crate::error::Result;
 use crate::plan::Program;
 use crate::simd::Buffers;
@@ -41,6 +41,14 @@ impl Schedule {
 }
 
 impl Machine {
+    /// Whether some chunk that may be offered is long enough in a call with these operands.
+    pub(super) fn has_offers(&self, operands: &[Bound], tile: usize) -> bool {
+        let is_long = |landing: &Landing| {
+            tile.min(operands[landing.sink as usize].span.len) >= self.lending.refer_from()
+        };
+        self.landings.iter().any(is_long)
+    }
+
     /// Offers what may be, if it is long enough: once in a call, before anything else.
     #[cold]
     pub(super) fn offer<F: Fabric + ?Sized>(

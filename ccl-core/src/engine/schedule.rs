@@ -268,7 +268,7 @@ impl Schedule {
         }
         let machine = &mut self.machine;
         machine.lending.start(&task.layout);
-        machine.is_to_offer = !machine.landings.is_empty() && task.tile >= machine.lending.refer_from();
+        machine.is_to_offer = task.offers;
         machine.running = 0;
         for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {
             let Range { start: tile, end: tiles } = share.tiles(tiles);

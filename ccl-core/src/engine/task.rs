@@ -23,6 +23,8 @@ pub struct Task {
     /// What whole elements have no bit of.
     pub(super) element_mask: usize,
     pub(super) is_pairwise: bool,
+    /// Whether something is long enough to be offered.
+    pub(super) offers: bool,
 }
 
 /// An operand, and the whole chunk that it is: of no length where it is none of a user's buffer.
@@ -95,6 +97,7 @@ impl Schedule {
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
             is_pairwise: layout.is_pairwise(),
+            offers: machine.has_offers(&operands, layout.tile_bytes()),
             layout,
             reducer,
             operands,
