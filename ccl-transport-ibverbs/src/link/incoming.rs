@@ -4,7 +4,7 @@ use super::lane::Window;
 use super::offers::{Board, Offered, RECORD, Target};
 use super::outgoing::Corrupt;
 use super::sys::read_header;
-use super::wire::{FRONT, HEADER, Header, INLINE_BYTES, Immediate};
+use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
 use crate::verbs::{Memory, Remote, Sge};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
@@ -35,6 +35,9 @@ pub(crate) struct Incoming {
     window: Window,
     arrived: u32,
     released: u32,
+    /// Where the next message comes, and the oldest lies that is not released.
+    head: u32,
+    tail: u32,
     /// What the sender knows of `released`.
     reported: u32,
     /// Whether the oldest message was looked at.
@@ -67,9 +70,11 @@ impl Incoming {
             first,
             stride,
             window,
-            arrived: 0,
-            released: 0,
-            reported: 0,
+            arrived: FIRST,
+            released: FIRST,
+            head: 0,
+            tail: 0,
+            reported: FIRST,
             peeked: false,
             messages: vec![Message::default(); window.slots as usize].into(),
             offers: [None; 2],
@@ -84,7 +89,7 @@ impl Incoming {
     /// direction.
     #[inline]
     pub(crate) fn arrive(&mut self, slot: u32, bytes: usize) -> Result<u32, Corrupt> {
-        let position = self.arrived % self.window.slots;
+        let position = self.head;
         if slot != position || self.waiting() == self.window.slots {
             return Err(Corrupt("a message came into a slot that is not its turn"));
         }
@@ -101,7 +106,7 @@ impl Incoming {
         }
         self.heard = header.heard;
         self.messages[position as usize] = Message { tag: header.tag, len: header.len, direct: None };
-        self.arrived = self.arrived.wrapping_add(1);
+        self.advance();
         Ok(header.released)
     }
 
@@ -118,9 +123,14 @@ impl Incoming {
         let piece = offered.place(self.arrived, bytes).ok_or(STRANGE)?.as_piece();
         self.heard = number;
         let message = Message { tag: offered.offer.tag, len: bytes as u32, direct: Some(piece) };
-        self.messages[(self.arrived % self.window.slots) as usize] = message;
-        self.arrived = self.arrived.wrapping_add(1);
+        self.messages[self.head as usize] = message;
+        self.advance();
         Ok(())
+    }
+
+    fn advance(&mut self) {
+        self.head = after(self.head, self.window.slots);
+        self.arrived = self.arrived.wrapping_add(1);
     }
 
     /// Offers that the sender has not said that it knows.
@@ -168,7 +178,7 @@ impl Incoming {
             return None;
         }
         self.peeked = true;
-        let position = (self.released % self.window.slots) as usize;
+        let position = self.tail as usize;
         let Message { tag, len, direct } = self.messages[position];
         let in_slot = || self.memory.slice(self.first + position * self.stride + FRONT, len as usize);
         Some(Arrival { piece: direct.unwrap_or_else(in_slot), tag })
@@ -180,7 +190,8 @@ impl Incoming {
         if !std::mem::take(&mut self.peeked) {
             return false;
         }
-        let Message { len, direct, .. } = self.messages[(self.released % self.window.slots) as usize];
+        let Message { len, direct, .. } = self.messages[self.tail as usize];
+        self.tail = after(self.tail, self.window.slots);
         self.released = self.released.wrapping_add(1);
         self.counters.pieces += 1;
         self.counters.bytes += u64::from(len);
@@ -236,16 +247,17 @@ mod tests {
     #[test]
     fn credits_go_back_by_halves() {
         let mut link = link();
-        for number in 0..20u32 {
-            let slot = number % 5;
+        // Past the number after which they begin anew.
+        for count in 0..200u32 {
+            let (slot, number) = (count % 5, FIRST.wrapping_add(count));
             put(&link, slot as usize, Header { tag: 7, number, len: 3, released: 0, heard: 0 });
             link.arrive(slot, HEADER + 3).unwrap();
             assert!(!link.owes());
             assert_eq!(link.peek().unwrap().tag, 7);
             assert!(link.release());
-            assert_eq!(link.owes(), number % 2 == 1);
+            assert_eq!(link.owes(), count % 2 == 1);
             if link.owes() {
-                assert_eq!(link.report(), number + 1);
+                assert_eq!(link.report(), number.wrapping_add(1));
             }
         }
     }
@@ -253,11 +265,11 @@ mod tests {
     #[test]
     fn what_no_sender_says_is_found() {
         let mut link = link();
-        let right = Header { tag: 0, number: 0, len: 8, released: 0, heard: 0 };
+        let right = Header { tag: 0, number: FIRST, len: 8, released: 0, heard: 0 };
         put(&link, 0, right);
         assert!(link.arrive(1, HEADER + 8).is_err(), "slot");
         assert!(link.arrive(0, HEADER + 9).is_err(), "length");
-        put(&link, 0, Header { number: 1, ..right });
+        put(&link, 0, Header { number: FIRST + 1, ..right });
         assert!(link.arrive(0, HEADER + 8).is_err(), "number");
         put(&link, 0, Header { len: 4097, ..right });
         assert!(link.arrive(0, HEADER + 4097).is_err(), "longer than a slot");

@@ -1,8 +1,8 @@
 //! Links over queue pairs.
 //!
 //! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs. Links are spread
-//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order. One
-//! completion queue per device serves all of them, and whoever polls it moves everybody's links.
+//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order, or with
+//! the one that takes its place when it fails ([`recovery`]). One completion queue per device serves all of them, and whoever polls it moves everybody's links.
 //!
 //! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
@@ -37,7 +37,8 @@ mod sys;
 mod terms;
 mod transport;
 mod wire;
+mod work;
 
-pub use lane::Work;
 pub use survey::survey;
 pub use transport::IbTransport;
+pub use work::Work;

@@ -7,7 +7,7 @@
 use super::offers::{RECORD, Target};
 use super::pool::Pool;
 use super::sys::{read_header, write_header};
-use super::wire::{FRONT, HEADER, Header, Immediate, LINE};
+use super::wire::{FIRST, FRONT, HEADER, Header, Immediate, LINE, after};
 use crate::verbs::{Memory, Region, Remote, Sge};
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Counters, LinkKey};
@@ -70,6 +70,9 @@ pub(crate) struct Outgoing {
     window: u32,
     published: u32,
     released: u32,
+    /// Where the next message waits, and the oldest that is not released.
+    head: u32,
+    tail: u32,
     /// Where the bytes of each message are that is not released.
     bodies: Box<[Body]>,
     /// The receiver's last offer, and how many there were.
@@ -104,8 +107,10 @@ impl Outgoing {
             rails,
             offset,
             window,
-            published: 0,
-            released: 0,
+            published: FIRST,
+            released: FIRST,
+            head: 0,
+            tail: 0,
             bodies: vec![Body::Line; window as usize].into(),
             target: None,
             heard: 0,
@@ -138,11 +143,6 @@ impl Outgoing {
     }
 
     #[inline]
-    fn position(&self) -> u32 {
-        self.published % self.window
-    }
-
-    #[inline]
     fn line(&self, position: u32, offset: usize, len: usize) -> PieceMut {
         let at = (self.first_line + position as usize) * LINE;
         self.lines.slice_mut(at + offset, len)
@@ -151,7 +151,7 @@ impl Outgoing {
     /// Where a short message is written before it is published.
     #[inline]
     pub(crate) fn inline_piece(&self, len: usize) -> PieceMut {
-        self.line(self.position(), FRONT, len)
+        self.line(self.head, FRONT, len)
     }
 
     /// The next message, as the work request needs it: its bytes, which begin with the header, where to and with what number.
@@ -159,7 +159,7 @@ impl Outgoing {
     #[inline]
     pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool) -> (Sge, Remote, u32) {
         let header = Header { tag, number: self.published, len: len as u32, released, heard: self.heard };
-        self.put(self.position(), header, is_inline)
+        self.put(self.head, header, is_inline)
     }
 
     #[inline]
@@ -202,9 +202,9 @@ impl Outgoing {
         self.credit(released, u32::MAX, pool).map(drop)
     }
 
-    /// The message that was published so many ago; all of it but `released` as it was then.
+    /// The message that was published so many ago, at most a window; all of it but `released` as it was then.
     pub(crate) fn again(&self, ago: u32, released: u32) -> Again {
-        let slot = self.published.wrapping_sub(ago) % self.window;
+        let slot = (self.head + self.window - ago) % self.window;
         let header = Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()));
         let body = self.bodies[slot as usize];
         let header = Header { released, heard: self.heard, ..header };
@@ -215,7 +215,8 @@ impl Outgoing {
     /// The message has been handed over.
     #[inline]
     pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool) {
-        self.bodies[self.position() as usize] = body;
+        self.bodies[self.head as usize] = body;
+        self.head = after(self.head, self.window);
         self.published = self.published.wrapping_add(1);
         let counters = &mut self.counters;
         counters.pieces += 1;
@@ -242,10 +243,11 @@ impl Outgoing {
             return Err(Corrupt("it returns credits that it never had"));
         }
         for _ in 0..more {
-            let body = &mut self.bodies[(self.released % self.window) as usize];
+            let body = &mut self.bodies[self.tail as usize];
             if let Body::Slot(slot) = std::mem::replace(body, Body::Line) {
                 pool.put(slot);
             }
+            self.tail = after(self.tail, self.window);
             self.released = self.released.wrapping_add(1);
         }
         Ok(more > 0)

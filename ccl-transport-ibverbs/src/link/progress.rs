@@ -1,10 +1,10 @@
 //! What completions mean: pieces that came, credits that came back, sends that are done, and failures.
 
 use super::failure;
-use super::lane::Id;
 use super::outgoing::Corrupt;
 use super::transport::IbTransport;
 use super::wire::Immediate;
+use super::work::Id;
 use crate::verbs::{Completion, Opcode};
 use ccl_core::Result;
 

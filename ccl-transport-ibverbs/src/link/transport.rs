@@ -6,13 +6,14 @@ use super::connect::random;
 use super::connection::Connection;
 use super::fabric::Sender;
 use super::incoming::Incoming;
-use super::lane::{self, Lane, Window, Work};
+use super::lane::{self, Lane, Window};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
 use super::recovery::Word;
 use super::registered::Registered;
 use super::wire::INLINE_BYTES;
+use super::work::Work;
 use super::{failure, survey};
 use crate::choice::pairing::Offer;
 use crate::choice::{nearness, paths, rails, window};
@@ -74,7 +75,7 @@ pub struct IbTransport {
     /// The error of a lane that was given up with messages that its receiver has not got.
     pub(super) lost: Option<Error>,
     /// Calls of `flush` until it looks for words once more.
-    pub(super) patience: u32,
+    pub(super) until_look: u32,
     /// Why connecting failed once.
     pub(super) failed: Option<Error>,
     /// Whether a call has failed, so that nobody waits for what was sent.
@@ -142,7 +143,7 @@ impl IbTransport {
             repairing: 0,
             heard: Vec::new(),
             lost: None,
-            patience: 0,
+            until_look: 0,
             failed: None,
             abandoned: false,
             events: 0,
@@ -156,7 +157,7 @@ impl IbTransport {
 
     #[cold]
     fn flush_now(&mut self) -> Result<bool> {
-        self.patience = LOOK;
+        self.until_look = LOOK;
         self.progress_all()?;
         match self.lost.clone() {
             Some(error) => Err(error),
@@ -285,8 +286,8 @@ impl Transport for IbTransport {
     /// A rank that waits for others than its peers here looks for their words now and then.
     #[inline]
     fn flush(&mut self) -> Result<bool> {
-        self.patience = self.patience.wrapping_sub(1);
-        if self.chores || self.patience >= LOOK { self.flush_now() } else { Ok(true) }
+        self.until_look = self.until_look.wrapping_sub(1);
+        if self.chores || self.until_look >= LOOK { self.flush_now() } else { Ok(true) }
     }
 
     fn park(&mut self, limit: Duration) -> Result<()> {

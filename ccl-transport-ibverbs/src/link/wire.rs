@@ -18,12 +18,21 @@ const LINK_BITS: u32 = 18;
 /// Links of a rank in one direction.
 pub(crate) const MOST_LINKS: u32 = 1 << LINK_BITS;
 
+/// The number of a link's first message. Numbers begin anew after 2³²: so soon that it is seen.
+pub(crate) const FIRST: u32 = u32::MAX - 100;
+
+/// The place of a ring after this one.
+#[inline]
+pub(crate) fn after(position: u32, window: u32) -> u32 {
+    if position + 1 == window { 0 } else { position + 1 }
+}
+
 /// What stands in front of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The call's tag.
     pub(crate) tag: u64,
-    /// The message's number on its link, from 0, modulo 2³².
+    /// The message's number on its link, from [`FIRST`] on, modulo 2³².
     pub(crate) number: u32,
     /// Bytes of the piece.
     pub(crate) len: u32,

@@ -2,9 +2,9 @@
 
 use super::endpoint::Endpoint;
 use super::word::{BYTES, Counts, Says, Word};
-use crate::link::lane::Id;
 use crate::link::terms::Terms;
 use crate::link::transport::IbTransport;
+use crate::link::work::Id;
 use crate::verbs::{AddressHandle, Completion, DatagramSetup};
 use ccl_core::{Rank, Result};
 use std::time::{Duration, Instant};

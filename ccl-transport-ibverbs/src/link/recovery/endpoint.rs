@@ -2,7 +2,7 @@
 
 use super::word::BYTES;
 use crate::link::adapter::Adapter;
-use crate::link::lane::Id;
+use crate::link::work::Id;
 use crate::verbs::{
     Access, AddressHandle, Caps, DatagramSetup, Memory, QueuePair, QueuePairKind, QueuePairSetup,
     ReceiveBatch, Region, SendBatch, SendWork, Verb,
