@@ -21,7 +21,8 @@
 //! | `limit NAME [qp=] [qp_wr=] [sge=] [inline=] [cq=] [cqe=] [mr=] [pd=] [ah=]` | what a device has |
 //! | `memlock BYTES` | what may be registered in all |
 //! | `fail VERB errno=E [nth=1] [times=1]` | the nth call from now on of `ibv_VERB` fails, and as many after it |
-//! | `complete status=S [vendor=V] [nth=1] [on=NAME]` | the nth send from now on ends with this status (`IBV_WC_RETRY_EXC_ERR`, or its number) |
+//! | `complete status=S [vendor=V] [nth=1] [on=NAME] [delivered=no]` | the nth send from now on ends with this status (`IBV_WC_RETRY_EXC_ERR`, or its number); `delivered=yes`: the peer has got it all the same |
+//! | `lose NAME [nth=1] [times=1]` | the nth datagram that a device sends from now on is lost, and as many after it |
 //! | `down NAME/P [after=0] [traffic=stall\|fail]` | the port goes down after so many sends from it; what is sent then waits until it is up, or fails as when retries are exhausted |
 //! | `up NAME/P [after=0]` | the port comes up, after so many more sends that wait |
 //! | `delay POLLS` | completions show up so many polls of their queue later |

@@ -22,7 +22,8 @@ pub(crate) enum Command {
     Limit { device: String, settings: Settings },
     Memlock(u64),
     Fail { verb: String, errno: i32, nth: u64, times: u64 },
-    Complete { status: u32, vendor: u32, nth: u64, on: Option<String> },
+    Complete { status: u32, vendor: u32, nth: u64, on: Option<String>, delivered: bool },
+    Lose { on: String, nth: u64, times: u64 },
     Down { at: PortName, after: u64, stall: bool },
     Up { at: PortName, after: u64 },
     Delay(u64),
@@ -140,6 +141,16 @@ fn command(line: &str) -> Result<Command, String> {
             vendor: words.number("vendor", 0)? as u32,
             nth: words.number("nth", 1)?,
             on: words.take("on").map(str::to_string),
+            delivered: match words.take("delivered").unwrap_or("no") {
+                "yes" => true,
+                "no" => false,
+                other => return Err(format!("delivered {other} is none of yes, no")),
+            },
+        },
+        "lose" => Command::Lose {
+            on: words.next("NAME")?.to_string(),
+            nth: words.number("nth", 1)?,
+            times: words.number("times", 1)?,
         },
         "down" => {
             let at = words.port()?;
@@ -269,6 +280,8 @@ mod tests {
             ("gid a/1 0 nowhere", "no address"),
             ("fail reg_mr errno=EWHAT", "EWHAT is no number"),
             ("complete status=bad", "bad is no number"),
+            ("complete status=12 delivered=perhaps", "perhaps is none of"),
+            ("lose", "NAME is missing"),
             ("down a/1 traffic=slow", "slow is none of"),
         ] {
             let error = parse(line).unwrap_err();

@@ -4,10 +4,11 @@ use crate::comm::{self, cclComm_t};
 use crate::handles::Table;
 use crate::pointers;
 use crate::result::{cclResult_t, guard};
-use ccl::{Error, Result, SharedMemory};
+use ccl::{Error, Piece, Result, SharedMemory, UserMemory};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::ptr::without_provenance_mut;
+use std::ptr::{with_exposed_provenance, without_provenance_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,20 +56,41 @@ pub unsafe extern "C" fn cclMemFree(ptr: *mut c_void) -> cclResult_t {
     })
 }
 
-/// The handle of the communicator of a registration. Published with the registration's own handle.
+/// What was registered: the communicator's handle, and the bytes. Published with the registration's own handle.
 #[derive(Default)]
-struct Registered(AtomicUsize);
+struct Registered {
+    comm: AtomicUsize,
+    at: AtomicUsize,
+    size: AtomicUsize,
+}
+
+impl Registered {
+    fn set(&self, comm: usize, at: usize, size: usize) {
+        self.comm.store(comm, Ordering::Relaxed);
+        self.at.store(at, Ordering::Relaxed);
+        self.size.store(size, Ordering::Relaxed);
+    }
+
+    fn piece(&self) -> Piece {
+        let at = with_exposed_provenance(self.at.load(Ordering::Relaxed));
+        // SAFETY: the caller of `cclCommRegister` has vouched for it. Nobody reads through it.
+        unsafe { Piece::new(at, self.size.load(Ordering::Relaxed)) }
+    }
+}
 
 static REGISTRATIONS: Table<Registered> = Table::new(0xc9, "registration", "cclCommRegister");
 
 /// Registers a buffer with a communicator.
 ///
-/// Memory from `cclMemAlloc` is made known to the peers that are connected, so that the first call on it need not
-/// do it. It works without: calls on such memory find it by themselves. Other memory cannot be mapped by peers: it
-/// gets a handle as well, and calls on it go through the library's own memory as before.
+/// Over RDMA the network reads and writes registered memory of any kind where it lies; other memory goes through the
+/// library's own. Memory from `cclMemAlloc` is also made known to peers on the same host that are connected, so that the
+/// first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
+/// kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
+/// is freed before stays there until then.
 ///
 /// # Safety
-/// `handle` is NULL or writable.
+/// `handle` is NULL or writable. The `size` bytes at `buff` are readable and writable until they are deregistered or the
+/// communicator is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommRegister(
     comm: cclComm_t,
@@ -82,15 +104,23 @@ pub unsafe extern "C" fn cclCommRegister(
         }
         pointers::check(handle, "handle", "give the address of a pointer")?;
         let memory = containing(buff.addr(), size)?;
-        comm::with(comm, |communicator| memory.map_or(Ok(()), |memory| communicator.expose(&memory)))?;
-        let number = REGISTRATIONS.insert(|held| held.0.store(comm.addr(), Ordering::Relaxed))?;
+        let number = REGISTRATIONS.insert(|held| held.set(comm.addr(), buff.expose_provenance(), size))?;
+        let slot = REGISTRATIONS.find(number)?;
+        let owner = memory.map(|memory| memory as Arc<dyn Any + Send + Sync>);
+        let registered = UserMemory { piece: slot.held.piece(), owner };
+        comm::with(comm, |communicator| communicator.register(&registered)).inspect_err(|_| {
+            if slot.retire(number) {
+                REGISTRATIONS.release(slot);
+            }
+        })?;
         // SAFETY: not NULL, and writable by the function's contract.
         unsafe { handle.write(without_provenance_mut(number)) };
         Ok(())
     })
 }
 
-/// Ends a registration. The memory stays what it is, and mapped until it is freed. NULL is no registration.
+/// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. NULL is no
+/// registration.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> cclResult_t {
     guard(|| {
@@ -99,15 +129,16 @@ pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> ccl
         }
         comm::face(comm)?;
         let slot = REGISTRATIONS.find(handle.addr())?;
-        if slot.held.0.load(Ordering::Relaxed) != comm.addr() {
+        if slot.held.comm.load(Ordering::Relaxed) != comm.addr() {
             let what = format!("registration {handle:p} is of another communicator");
             return Err(Error::invalid(what, "give the communicator that it was made with"));
         }
         if !slot.retire(handle.addr()) {
             return Err(REGISTRATIONS.foreign(handle.addr()));
         }
+        let piece = slot.held.piece();
         REGISTRATIONS.release(slot);
-        Ok(())
+        comm::with(comm, |communicator| communicator.deregister(piece))
     })
 }
 

@@ -117,16 +117,9 @@ impl<'a> Bench<'a> {
         let sizes = options.sizes().map_err(|why| Error::invalid(why, "see --help"))?;
         let largest = sizes.last().copied().unwrap_or(0) as usize;
         let progress = Progress::new(comm.rank() == 0);
-        Ok(Bench {
-            memory: Pair::new(largest, options.unalign as usize, options.local_register > 0)?,
-            comm,
-            program,
-            collective,
-            options,
-            sizes,
-            progress,
-            seed: 0,
-        })
+        let registered = (options.local_register > 0).then_some(&mut *comm);
+        let memory = Pair::new(largest, options.unalign as usize, registered)?;
+        Ok(Bench { memory, comm, program, collective, options, sizes, progress, seed: 0 })
     }
 
     fn cycle(&mut self, rows: &mut Vec<Row>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The memory that calls send from and receive into, and where each rank's part of it lies.
 
-use ccl::{Buffers, Collective, Result, SharedMemory};
+use ccl::{Buffers, Collective, Communicator, Result, SharedMemory};
 use std::ops::{DerefMut, Range};
 
 const PAGE: usize = 4096;
@@ -13,11 +13,18 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `len` bytes that start `unalign` bytes after the start of a page; `shared`: in memory that peers can see.
-    pub(crate) fn new(len: usize, unalign: usize, shared: bool) -> Result<Memory> {
+    /// `len` bytes that start `unalign` bytes after the start of a page; in memory that peers can see, if it is to be
+    /// `registered` with a communicator.
+    pub(crate) fn new(len: usize, unalign: usize, registered: Option<&mut Communicator>) -> Result<Memory> {
         let room = len + 2 * PAGE;
-        let mut bytes: Box<dyn DerefMut<Target = [u8]>> =
-            if shared { Box::new(SharedMemory::alloc(room)?) } else { Box::new(vec![0; room]) };
+        let mut bytes: Box<dyn DerefMut<Target = [u8]>> = match registered {
+            None => Box::new(vec![0; room]),
+            Some(comm) => {
+                let shared = SharedMemory::alloc(room)?;
+                comm.register(&shared.memory())?;
+                Box::new(shared)
+            }
+        };
         // Written with a value that is not zero: the kernel would hand out one shared page of zeros.
         bytes.fill(0xa5);
         let start = bytes.as_ptr().align_offset(PAGE) + unalign;
@@ -68,8 +75,13 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// For calls of at most `bytes` in all.
-    pub(crate) fn new(bytes: usize, unalign: usize, shared: bool) -> Result<Pair> {
-        Ok(Pair { send: Memory::new(bytes, unalign, shared)?, receive: Memory::new(bytes, unalign, shared)? })
+    pub(crate) fn new(
+        bytes: usize,
+        unalign: usize,
+        mut registered: Option<&mut Communicator>,
+    ) -> Result<Pair> {
+        let send = Memory::new(bytes, unalign, registered.as_deref_mut())?;
+        Ok(Pair { send, receive: Memory::new(bytes, unalign, registered)? })
     }
 
     /// What a call is given.
@@ -105,8 +117,9 @@ mod tests {
 
     #[test]
     fn memory_starts_where_it_was_asked_to() {
-        for (unalign, shared) in [(0, false), (1, false), (64, true), (4095, true)] {
-            let mut memory = Memory::new(100, unalign, shared).unwrap();
+        let mut comm = Communicator::builder().rank(0).size(1).build().unwrap();
+        for (unalign, registered) in [(0, false), (1, false), (64, true), (4095, true)] {
+            let mut memory = Memory::new(100, unalign, registered.then_some(&mut comm)).unwrap();
             assert_eq!(memory.all().as_ptr() as usize % PAGE, unalign);
             assert_eq!(memory.all().len(), 100);
         }

@@ -40,6 +40,11 @@ impl Rail {
         tool(&format!("ip link set {} mtu {mtu}", self.interface)).map(|_| ())
     }
 
+    /// The MTU of the switch's end only: longer packets are dropped there, and no end knows.
+    pub(crate) fn set_mtu_of_switch(&self, mtu: u32) -> Result<(), String> {
+        tool(&format!("ip link set {} mtu {mtu}", self.far)).map(|_| ())
+    }
+
     /// One more address, and with it one more GID: `10.78.0.1/24`, `fd77::1/64`.
     pub(crate) fn add_address(&self, address: IpAddr, prefix: u8) -> Result<(), String> {
         let nodad = if address.is_ipv6() { " nodad" } else { "" };

@@ -54,7 +54,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
-        for scenario in scenarios::ALL {
+        for scenario in scenarios::ALL.iter().chain(scenarios::NAMED) {
             println!("{:<28} {}", scenario.name, scenario.proves);
         }
         return ExitCode::SUCCESS;
@@ -76,8 +76,9 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         let status = Command::new("sh").args(["-c", shell]).status();
         return status.map(|status| status.success()).map_err(|e| format!("cannot run sh: {e}"));
     }
-    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| name.contains(&**o));
-    let chosen: Vec<_> = scenarios::ALL.iter().filter(|scenario| wanted(scenario.name)).collect();
+    let named = |name: &str| arguments.only.iter().any(|o| name.contains(&**o));
+    let all = scenarios::ALL.iter().filter(|s| arguments.only.is_empty() || named(s.name));
+    let chosen: Vec<_> = all.chain(scenarios::NAMED.iter().filter(|s| named(s.name))).collect();
     if chosen.is_empty() {
         return Err(format!("no scenario is called {}: --list names them", arguments.only.join(" or ")));
     }

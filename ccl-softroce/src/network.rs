@@ -197,6 +197,11 @@ impl Rail {
         sysfs::hardware_counter(&self.device, "completer_retry_err")
     }
 
+    /// Packets that its device has sent.
+    pub(crate) fn messages(&self) -> Result<u64, String> {
+        sysfs::hardware_counter(&self.device, "sent_pkts")
+    }
+
     /// Packets that its interface has sent.
     pub(crate) fn packets(&self) -> Result<u64, String> {
         sysfs::packets_sent(&self.interface)

@@ -2,6 +2,7 @@
 
 use ccl_core::config::{Config, Ib};
 use ccl_core::{Error, Result};
+use std::time::Duration;
 
 /// Settings of the transport. Slots and credits must be the same on all ranks of a communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct IbConfig {
     pub credits: u32,
     /// Library, devices, GIDs, packets and queue pairs, as far as the user has a word in it.
     pub ib: Ib,
+    /// How long a connection that failed is tried before its links end with an error.
+    pub recovery: Duration,
     /// Names the host in place of the system's name (`RDMACCL_HOSTID`).
     pub host_id: Option<String>,
     /// Which of its host's ranks this is, to begin with another rail than its neighbours.
@@ -20,8 +23,8 @@ pub struct IbConfig {
 
 impl Default for IbConfig {
     fn default() -> IbConfig {
-        let Config { slot_bytes, credits, ib, .. } = Config::default();
-        IbConfig { slot_bytes, credits, ib, host_id: None, local_rank: 0 }
+        let Config { slot_bytes, credits, ib, timeout, .. } = Config::default();
+        IbConfig { slot_bytes, credits, ib, recovery: timeout / 2, host_id: None, local_rank: 0 }
     }
 }
 

@@ -18,6 +18,7 @@ fn transports(ranks: u32) -> Vec<IbTransport> {
 }
 
 ccl_core::transport_conformance!(transports);
+ccl_core::offer_conformance!(transports);
 
 mod many_credits {
     use super::*;
@@ -28,6 +29,7 @@ mod many_credits {
     }
 
     ccl_core::transport_conformance!(transports);
+    ccl_core::offer_conformance!(transports);
 }
 
 mod one_credit {

@@ -24,7 +24,8 @@ fn links_are_spread_over_rails_and_queue_pairs() {
         let before = fake.count("create_qp");
         let mut t = pair(|config| config.ib.qps_per_connection = Some(queue_pairs));
         connect(&mut t, &mesh(2, channels));
-        assert_eq!((fake.count("create_qp") - before) / 2, made, "{queue_pairs} × {channels}");
+        // Besides, one for datagrams per rail.
+        assert_eq!((fake.count("create_qp") - before) / 2, made + 2, "{queue_pairs} × {channels}");
         for round in 0..20u64 {
             for link in mesh(2, channels) {
                 let (from, to) = (link.from as usize, link.to as usize);
@@ -133,7 +134,8 @@ fn infiniband_ports_of_one_device_are_rails_too() {
     let fake = Fake::start(&(host(0) + &host(1)));
     let mut t = pair(|_| {});
     connect(&mut t, &mesh(2, 4));
-    assert_eq!((fake.count("create_qp"), fake.count("create_cq")), (4, 2));
+    // One for datagrams per port.
+    assert_eq!((fake.count("create_qp"), fake.count("create_cq")), (4 + 4, 2));
     let text = t[1].describe(0);
     assert!(
         text.contains("h1r0:2 (fe80::1:2) to h0r0:2 (fe80::2)") && text.contains("1 queue pairs"),

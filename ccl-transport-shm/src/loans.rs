@@ -51,7 +51,7 @@ impl ShmTransport {
 
     /// Tells all peers that are connected of the region in which a piece lies; whether there is one. Reads the mail
     /// too, since the peers may do the same.
-    pub(crate) fn expose_memory(&mut self, piece: Piece) -> Result<bool> {
+    pub(crate) fn show(&mut self, piece: Piece) -> Result<bool> {
         self.read_mail()?;
         let Some(place) = self.lending.find(piece) else { return Ok(false) };
         let mut peers: Vec<_> = self.outgoing.iter().map(|link| link.key.to).collect();

@@ -11,9 +11,9 @@ use crate::pool::Pool;
 use crate::ring::INLINE_BYTES;
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
-use ccl_core::simd::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    UserMemory,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::HashMap;
@@ -184,8 +184,8 @@ impl Transport for ShmTransport {
         links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
     }
 
-    fn expose(&mut self, piece: Piece) -> Result<bool> {
-        self.expose_memory(piece)
+    fn register(&mut self, memory: &UserMemory) -> Result<bool> {
+        self.show(memory.piece)
     }
 
     fn withdraw(&mut self) {

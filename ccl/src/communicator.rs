@@ -2,7 +2,7 @@
 
 use crate::{
     AbortHandle, Agreement, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey,
-    Rank, Record, ReduceOp, Route, SharedMemory, UniqueId,
+    Piece, Rank, Record, ReduceOp, Route, UniqueId, UserMemory,
 };
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
@@ -221,10 +221,17 @@ impl Communicator {
         }
     }
 
-    /// Tells the peers that are connected now of this memory, so that the first call on it need not. Nothing else
-    /// depends on it.
-    pub fn expose(&mut self, memory: &SharedMemory) -> Result<()> {
-        self.core.expose(memory.piece()).map(drop)
+    /// Makes ready for calls on this memory. Peers of the same host are told of [shared memory](crate::SharedMemory), which the
+    /// first call on it would do otherwise; over RDMA the network then reads and writes registered memory of
+    /// any kind where it lies, in place of memory of the library's own. Results do not depend on it.
+    pub fn register(&mut self, memory: &UserMemory) -> Result<()> {
+        self.core.register(memory).map(drop)
+    }
+
+    /// Undoes [`register`](Communicator::register), once for each time. Without it the memory stays registered, and if it
+    /// is [shared memory](crate::SharedMemory) it stays allocated, until the communicator is dropped.
+    pub fn deregister(&mut self, memory: Piece) -> Result<()> {
+        self.core.deregister(memory)
     }
 
     /// Ends this communicator's calls, from another thread; see [`AbortHandle`].

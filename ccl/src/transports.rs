@@ -49,6 +49,8 @@ fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>
         slot_bytes: config.slot_bytes,
         credits: config.credits,
         ib: config.ib.clone(),
+        // A call must not be given up before the link that it waits for.
+        recovery: config.timeout / 2,
         host_id: config.host_id.clone(),
         local_rank: config.local_rank.unwrap_or_else(|| local_rank(bootstrap)),
     };

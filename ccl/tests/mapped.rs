@@ -38,7 +38,7 @@ fn results_are_those_of_private_memory() {
         let lent = on_ranks(ranks, |mut comm| {
             let rank = comm.rank();
             let mut shared = [(); 2].map(|()| SharedMemory::alloc(count * 4 * ranks as usize).unwrap());
-            comm.expose(&shared[0]).unwrap();
+            comm.register(&shared[0].memory()).unwrap();
             for collective in Collective::ALL {
                 for (op, dtype) in [
                     (ReduceOp::Sum, DataType::U32),

@@ -53,7 +53,7 @@ fn result(comm: &mut Communicator, call: &Call, in_place: bool, mapped: bool) ->
     let output = block * call.collective.output_blocks(ranks, rank, call.root) as usize;
     let mut memory = if mapped {
         let mut memory = SharedMemory::alloc((input + output).max(1)).expect("memory");
-        comm.expose(&memory).expect("it can be shown");
+        comm.register(&memory.memory()).expect("it can be shown");
         memory.fill(0xee);
         Memory::Mapped(memory)
     } else {

@@ -1,11 +1,14 @@
 /* 03: one rank of a job that a launcher starts: torchrun, mpirun, srun, or a shell.
  *
  * The launcher tells each process its rank and their number by environment variables. The unique id goes through a
- * file that all ranks can see; a program that has MPI or sockets anyway would broadcast it by those.
+ * file that all ranks can see; a program that has MPI or sockets anyway would broadcast it by those. With the address
+ * of rank 0 in RDMACCL_ROOT nothing has to be brought: each rank makes the same id, on however many hosts they are.
  *
  *   cc 03_launcher.c $(pkg-config --cflags --libs rdmaccl) -o launcher
  *   mpirun -n 4 ./launcher /tmp/job.id
  *   for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 ./launcher /tmp/job.id & done; wait
+ *   RANK=0 WORLD_SIZE=2 RDMACCL_ROOT=first:4711 ./launcher      on the host `first`
+ *   RANK=1 WORLD_SIZE=2 RDMACCL_ROOT=first:4711 ./launcher      on any other
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ccl.h>
@@ -63,23 +66,21 @@ static void read_id(const char *path, cclUniqueId *id) {
 int main(int argc, char **argv) {
     static const char *const ranks[4] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     static const char *const sizes[4] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s FILE, which does not exist yet and all ranks can see\n", argv[0]);
+    const char *file = argc == 2 ? argv[1] : NULL;
+    if (!file && !getenv("RDMACCL_ROOT")) {
+        fprintf(stderr, "usage: %s FILE, which does not exist yet and all ranks can see; or set RDMACCL_ROOT\n", argv[0]);
         return EXIT_FAILURE;
     }
     int rank = from_environment(ranks), size = from_environment(sizes);
 
     cclUniqueId id;
-    if (rank == 0) {
-        CHECK(cclGetUniqueId(&id));
-        write_id(argv[1], &id);
-    } else {
-        read_id(argv[1], &id);
-    }
+    if (rank == 0 || !file) CHECK(cclGetUniqueId(&id));
+    if (file && rank == 0) write_id(file, &id);
+    if (file && rank != 0) read_id(file, &id);
     cclComm_t comm;
     CHECK(cclCommInitRank(&comm, size, id, rank));
     /* All have joined, so all have read it. Who knows the id can join the job: do not leave it lying about. */
-    if (rank == 0) remove(argv[1]);
+    if (file && rank == 0) remove(file);
 
     /* The mean over the ranks, of 0, 1, …, size - 1. */
     double mean, mine = (double)rank;

@@ -26,7 +26,7 @@ use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Rank};
 use crate::simd::{Buffers, Level, Reducer};
-use crate::verify::{self, Limits, References};
+use crate::verify::{self, Limits, Shortcuts};
 use network::Network;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -53,8 +53,8 @@ pub struct Settings {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Faults,
-    /// Whether every piece that may travel by reference does.
-    pub references: bool,
+    /// Whether every piece that may travel without a slot does.
+    pub shortcuts: bool,
 }
 
 /// What goes wrong. The default is a network that is merely uneven.
@@ -117,7 +117,7 @@ impl Cluster {
         }
         let reducer = Reducer::at(settings.level, settings.dtype, settings.op, spec.ranks)?;
         let mut network = Network::new(settings.credits, settings.tile_bytes, settings.faults.delay);
-        let references = match settings.references {
+        let shortcuts = match settings.shortcuts {
             false => None,
             true => Some(proved(plan, settings.credits)?),
         };
@@ -132,10 +132,11 @@ impl Cluster {
             }
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
-            if let Some(references) = &references {
-                schedule.allow_references(
+            if let Some(shortcuts) = &shortcuts {
+                schedule.allow_shortcuts(
                     program,
-                    references.of(rank),
+                    shortcuts.refers(rank),
+                    shortcuts.offers(rank),
                     ReferFrom { piece: 1, written_buffer: 0 },
                 )?;
             }
@@ -196,13 +197,11 @@ impl Cluster {
     }
 }
 
-/// What of the plan may travel by reference.
-fn proved(plan: &Plan, credits: u32) -> Result<References> {
+/// What of the plan may travel without a slot.
+fn proved(plan: &Plan, credits: u32) -> Result<Shortcuts> {
     let limits = Limits { credits, ..Limits::default() };
-    let proved = verify::verify_references(plan, &limits);
-    proved
-        .map(|(_, references)| references)
-        .map_err(|fault| ErrorKind::PlanRejected(fault.to_string()).into())
+    let proved = verify::verify_shortcuts(plan, &limits);
+    proved.map(|(_, shortcuts)| shortcuts).map_err(|fault| ErrorKind::PlanRejected(fault.to_string()).into())
 }
 
 fn waits(schedule: &Schedule) -> Vec<Waiting> {

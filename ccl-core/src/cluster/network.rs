@@ -5,7 +5,7 @@ use crate::engine::Links;
 use crate::error::{Error, Result};
 use crate::plan::Rank;
 use crate::simd::{Piece, PieceMut, Slab};
-use crate::transport::{Arrival, Fabric, LinkKey, ReceiverId, Refer, SenderId};
+use crate::transport::{Arrival, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// All links of a cluster. One numbering of ends serves all ranks.
@@ -34,6 +34,11 @@ struct Link {
     lent: u32,
     /// The last arrival: what is published later comes later.
     last_arrival: u64,
+    /// Published and released so far.
+    published: u64,
+    released: u64,
+    /// What the receiver has offered last: for which message first, and when the sender knows of it.
+    offer: Option<(Offer, u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +52,16 @@ struct Message {
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
 enum Body {
-    Slot { slot: usize, len: usize },
+    Slot {
+        slot: usize,
+        len: usize,
+    },
     Reference(Piece),
+    /// What lies in a slot of its sender, as it was written to where it goes.
+    Direct {
+        slot: usize,
+        place: Piece,
+    },
 }
 
 /// A sending end: its slots, and the links that they are sent on.
@@ -69,6 +82,18 @@ impl Link {
             self.credits += 1;
             self.lent -= u32::from(was_lent);
         }
+    }
+}
+
+impl Link {
+    /// Writes what is published next to where it goes, if the receiver has offered that and the sender knows.
+    fn land(&self, piece: Piece, tag: u64, now: u64) -> Option<Piece> {
+        let (offer, first, _) = self.offer.filter(|(offer, _, known)| offer.tag == tag && *known <= now)?;
+        let at =
+            Offer::place(offer.sink.len(), offer.piece, self.published.checked_sub(first)?, piece.len())?;
+        let place = offer.sink.slice(at, piece.len());
+        place.copy_from(piece);
+        Some(place.as_piece())
     }
 }
 
@@ -97,7 +122,17 @@ impl Network {
         let credits = self.credits;
         *self.names.entry(key).or_insert_with(|| {
             let (messages, returning) = (VecDeque::new(), VecDeque::new());
-            self.links.push(Link { key, messages, credits, returning, lent: 0, last_arrival: 0 });
+            self.links.push(Link {
+                key,
+                messages,
+                credits,
+                returning,
+                lent: 0,
+                last_arrival: 0,
+                published: 0,
+                released: 0,
+                offer: None,
+            });
             self.links.len() - 1
         })
     }
@@ -200,17 +235,35 @@ impl Fabric for View<'_> {
         let Some(body) = sender.reserved.take() else {
             return Err(Error::invalid("publish without a reserved slot", "reserve one"));
         };
-        if let Body::Slot { slot, .. } = body {
-            sender.readers[slot] = sender.links.len();
-        }
+        let piece = match body {
+            Body::Slot { slot, len } => {
+                sender.readers[slot] = sender.links.len();
+                sender.slots.source(slot, len)
+            }
+            Body::Reference(piece) | Body::Direct { place: piece, .. } => piece,
+        };
         for link in &sender.links {
             let link = &mut links[*link];
             let arrives = (self.now + self.random.up_to(*delay)).max(link.last_arrival);
             link.last_arrival = arrives;
+            let body = match body {
+                Body::Slot { slot, .. } => {
+                    link.land(piece, tag, self.now).map_or(body, |place| Body::Direct { slot, place })
+                }
+                // It stays lent: until it is released nobody knows that it has arrived.
+                _ => link.land(piece, tag, self.now).map_or(body, Body::Reference),
+            };
+            link.published += 1;
             link.lent += u32::from(matches!(body, Body::Reference(_)));
             link.messages.push_back(Message { arrives, sender: to.0 as usize, body, tag });
             events.push((arrives, link.key.to));
         }
+        Ok(())
+    }
+
+    fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        let link = &mut self.network.links[from.0 as usize];
+        link.offer = Some((offer, link.released, self.now + self.random.up_to(self.network.delay)));
         Ok(())
     }
 
@@ -222,7 +275,7 @@ impl Fabric for View<'_> {
         };
         let piece = match message.body {
             Body::Slot { slot, len } => self.network.senders[message.sender].slots.source(slot, len),
-            Body::Reference(piece) => piece,
+            Body::Reference(piece) | Body::Direct { place: piece, .. } => piece,
         };
         Ok(Some(Arrival { piece, tag: message.tag }))
     }
@@ -232,8 +285,9 @@ impl Fabric for View<'_> {
         let Some(message) = link.messages.pop_front_if(|m| m.arrives <= self.now) else {
             return Err(Error::invalid("release without a piece", "peek at one"));
         };
+        link.released += 1;
         let was_lent = match message.body {
-            Body::Slot { slot, .. } => {
+            Body::Slot { slot, .. } | Body::Direct { slot, .. } => {
                 self.network.senders[message.sender].readers[slot] -= 1;
                 false
             }

@@ -36,7 +36,7 @@ use crate::error::{ErrorKind, Result};
 use crate::flight::{Entry, Identity, Memory, Recorder};
 use crate::plan::{Collective, Placement, Rank};
 use crate::simd::{Buffers, Level, Piece};
-use crate::transport::{Counters, LinkKey, Transport};
+use crate::transport::{Counters, LinkKey, Transport, UserMemory};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 use crew::Crew;
@@ -302,11 +302,18 @@ impl Communicator {
         self.routes.counters().into_iter().chain(shared).collect()
     }
 
-    /// Shows memory to the peers that are connected, so that calls on it need no copy into slots and the first of
-    /// them need not do it. Whether it is memory that peers can see; if not, calls on it go through slots.
-    pub fn expose(&mut self, memory: Piece) -> Result<bool> {
-        let own = self.routes.expose(memory)?;
-        self.crew.routes_mut().try_fold(own, |shared, routes| Ok(routes.expose(memory)? | shared))
+    /// Makes ready for calls on this memory: shows it to the peers that are connected, if they can see it, and lets
+    /// the network read and write it. Whether calls on it gain anything; if not, they go through slots.
+    pub fn register(&mut self, memory: &UserMemory) -> Result<bool> {
+        let own = self.routes.register(memory)?;
+        self.crew.routes_mut().try_fold(own, |gained, routes| Ok(routes.register(memory)? | gained))
+    }
+
+    /// Undoes [`register`](Communicator::register), once for each time. Without it the memory stays registered until the
+    /// communicator is closed.
+    pub fn deregister(&mut self, memory: Piece) -> Result<()> {
+        self.routes.deregister(memory)?;
+        self.crew.routes_mut().try_for_each(|routes| routes.deregister(memory))
     }
 
     /// Makes a call and returns when this rank's part of it is done.

@@ -13,7 +13,7 @@ use crate::flight::{About, Reason};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
 use crate::transport;
-use crate::verify::{self, Limits, References};
+use crate::verify::{self, Limits, Shortcuts};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -45,7 +45,7 @@ pub(super) const REFER_FROM: ReferFrom = ReferFrom { piece: 8 << 10, written_buf
 /// travel by reference.
 static PROVED: LazyLock<Mutex<Proved>> = LazyLock::new(Mutex::default);
 
-type Proved = HashMap<(Spec, &'static str), Arc<References>>;
+type Proved = HashMap<(Spec, &'static str), Arc<Shortcuts>>;
 
 impl Communicator {
     /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
@@ -224,12 +224,18 @@ impl Communicator {
             return Ok(index);
         }
         let spec = self.spec(collective, root, algorithm)?;
-        let references = self.prove(&spec, algorithm)?;
+        let shortcuts = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
         let bind = |routes: &mut Routes| {
-            let mut schedule = Schedule::bind(&spec, routes.rank(), &program, routes)?;
-            if let Some(references) = &references {
-                schedule.allow_references(&program, references.of(routes.rank()), REFER_FROM)?;
+            let rank = routes.rank();
+            let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;
+            if let Some(shortcuts) = &shortcuts {
+                schedule.allow_shortcuts(
+                    &program,
+                    shortcuts.refers(rank),
+                    shortcuts.offers(rank),
+                    REFER_FROM,
+                )?;
             }
             Ok::<_, Error>(schedule)
         };
@@ -287,11 +293,11 @@ impl Communicator {
         })
     }
 
-    /// What of a plan may travel by reference; nothing of one that is not proved.
+    /// What of a plan may travel without a slot; nothing of one that is not proved.
     ///
     /// Kept apart from its caller: it is cold, and the sanitizer's suppressions know it by name.
     #[inline(never)]
-    fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<Option<Arc<References>>> {
+    fn prove(&self, spec: &Spec, algorithm: &'static dyn Algorithm) -> Result<Option<Arc<Shortcuts>>> {
         let wanted = match self.config.verify {
             VerifyPolicy::Always => true,
             VerifyPolicy::Auto => spec.ranks <= PROVE_UP_TO,
@@ -301,21 +307,21 @@ impl Communicator {
             return Ok(None);
         }
         let mut proved = PROVED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(references) = proved.get(&(*spec, algorithm.name())) {
-            return Ok(Some(Arc::clone(references)));
+        if let Some(shortcuts) = proved.get(&(*spec, algorithm.name())) {
+            return Ok(Some(Arc::clone(shortcuts)));
         }
         let started = Instant::now();
         let plan = algorithms::plan(algorithm, spec.collective, spec.placement(), spec.root)
             .ok_or_else(|| Error::unsupported(algorithm.name(), "it has parts but no plan"))?;
         let limits = Limits { credits: self.credits, ..Limits::default() };
-        let (_, references) = verify::verify_references(&plan, &limits).map_err(|fault| {
+        let (_, shortcuts) = verify::verify_shortcuts(&plan, &limits).map_err(|fault| {
             let text = format!("{} for {} on {} ranks: {fault}", plan.algorithm, spec.collective, spec.ranks);
             Error::from(ErrorKind::PlanRejected(text))
         })?;
         tracing::debug!(?spec, algorithm = algorithm.name(), elapsed = ?started.elapsed(), "plan proved");
-        let references = Arc::new(references);
-        proved.insert((*spec, algorithm.name()), Arc::clone(&references));
-        Ok(Some(references))
+        let shortcuts = Arc::new(shortcuts);
+        proved.insert((*spec, algorithm.name()), Arc::clone(&shortcuts));
+        Ok(Some(shortcuts))
     }
 }
 

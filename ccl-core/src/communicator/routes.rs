@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, ReceiverId, Refer, SenderId, Transport,
+    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,9 +234,13 @@ impl Routes {
         Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
-    /// Whether some transport shows the memory of `piece` to its peers, which are told at once.
-    pub(super) fn expose(&mut self, piece: Piece) -> Result<bool> {
-        self.transports.iter_mut().try_fold(false, |shared, t| Ok(t.expose(piece)? | shared))
+    /// Whether some transport gains from knowing this memory.
+    pub(super) fn register(&mut self, memory: &UserMemory) -> Result<bool> {
+        self.transports.iter_mut().try_fold(false, |gained, t| Ok(t.register(memory)? | gained))
+    }
+
+    pub(super) fn deregister(&mut self, piece: Piece) -> Result<()> {
+        self.transports.iter_mut().try_for_each(|t| t.deregister(piece))
     }
 
     /// A call has failed: peers must not trust what they were given by reference.
@@ -332,6 +336,12 @@ impl Fabric for Routes {
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
+    }
+
+    #[inline]
+    fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        let (transport, id) = self.of(from.0);
+        transport.offer(ReceiverId(id), offer)
     }
 
     #[inline]

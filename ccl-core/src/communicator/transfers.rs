@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::flight::{self, About};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
-use crate::verify::MayRefer;
+use crate::verify::May;
 use std::collections::HashMap;
 
 /// Which side of a transfer this rank is.
@@ -109,9 +109,9 @@ impl Communicator {
         for (peer, side) in missing {
             let program = side.program(peer);
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
-            // No move of a transfer writes what it sends.
-            let may = MayRefer { apart: true, in_place: false };
-            schedule.allow_references(&program, &[may], REFER_FROM)?;
+            // No move of a transfer writes what it sends, and none uses what it receives.
+            let may = May { apart: true, in_place: false };
+            schedule.allow_shortcuts(&program, &[may], &[may], REFER_FROM)?;
             let schedule = self.plans.keep(schedule);
             self.transfers.ends.insert((peer, side), End { schedule, issued: 0 });
         }

@@ -1,4 +1,4 @@
-//! Pieces that are sent by reference: which may be, and when all are released.
+//! Pieces that travel without a slot: which may be sent by reference, and when all such are released.
 
 use super::layout::Layout;
 use super::run::{Wait, WaitOn};
@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::plan::{Program, Referent};
 use crate::simd::{Buffers, Piece, Source};
 use crate::transport::{Fabric, SenderId};
-use crate::verify::MayRefer;
+use crate::verify::May;
 
 /// What a move may send by reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Refers {
-    may: MayRefer,
+    may: May,
     /// The operand that holds what is sent, counted within the move.
     operand: u32,
 }
@@ -91,18 +91,26 @@ impl Lending {
 }
 
 impl Schedule {
-    /// Lets pieces travel by reference `from` some sizes, where the proof says of a move that they `may` and the
-    /// transport can. `program` is the one that was bound, and `may` has an entry for each of its moves.
-    pub fn allow_references(&mut self, program: &Program, may: &[MayRefer], from: ReferFrom) -> Result<()> {
+    /// Lets pieces travel by reference, or into memory that was offered, `from` some sizes, where the proof says of a
+    /// move that it may and the transport can. `program` is the one that was bound, and `refers` and `offers` have an
+    /// entry for each of its moves.
+    pub fn allow_shortcuts(
+        &mut self,
+        program: &Program,
+        refers: &[May],
+        offers: &[May],
+        from: ReferFrom,
+    ) -> Result<()> {
         let moves = || program.lanes.iter().flat_map(|lane| &lane.moves);
         let code = &mut self.machine.moves;
-        if moves().count() != code.len() || may.len() != code.len() {
+        if [moves().count(), refers.len(), offers.len()] != [code.len(); 3] {
+            let (refers, offers) = (refers.len(), offers.len());
             return Err(Error::invalid(
-                format!("{} proofs for {} moves of {}", may.len(), moves().count(), code.len()),
+                format!("{refers} and {offers} proofs for {} moves of {}", moves().count(), code.len()),
                 "give the program that was bound, and what was proved for it",
             ));
         }
-        for ((code, mv), &may) in code.iter_mut().zip(moves()).zip(may) {
+        for ((code, mv), &may) in code.iter_mut().zip(moves()).zip(refers) {
             code.refers = match mv.referent() {
                 None => Refers::default(),
                 Some(Referent::Source) => Refers { may, operand: 0 },
@@ -119,6 +127,7 @@ impl Schedule {
             };
         }
         self.machine.lending.from = from;
+        self.allow_offers(program, offers);
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! Running a schedule, step by step.
 
 use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
-use super::tag::mix;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -71,6 +70,9 @@ impl Schedule {
         let (true, Some(task)) = (self.is_running, self.task.as_deref()) else { return Err(not_started()) };
         task.layout.check(buffers)?;
         let machine = &mut self.machine;
+        if std::mem::take(&mut machine.is_to_offer) {
+            machine.offer(task, self.share, self.tag, fabric, buffers)?;
+        }
         let mut moved = false;
         for index in 0..machine.lanes.len() {
             for _ in 0..machine.quantum {
@@ -255,7 +257,7 @@ impl Machine {
             }
         }
 
-        let tag = if task.is_pairwise { pair_tag(operands, tag) } else { tag };
+        let tag = task.tag_of(&code, tag);
         let mut len = 0;
         let (from, into) = operands.split_at(first_sink);
         for (index, Bound { operand, span, .. }) in from.iter().enumerate() {
@@ -313,7 +315,15 @@ impl Machine {
                     if room != len {
                         return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    buffers.output().slice(at, len).stored(*store)
+                    let output = buffers.output().slice(at, len).stored(*store);
+                    // What was offered is there already.
+                    if let [source] = sources
+                        && !source.scaled
+                        && source.piece.is(output.as_piece())
+                    {
+                        continue;
+                    }
+                    output
                 }
                 Operand::Scratch(scratch) => {
                     let room = task.layout.longest_piece();
@@ -364,12 +374,4 @@ impl Machine {
         }
         Ok(READY)
     }
-}
-
-/// The tag of a move whose ranks know no more of the call than the block that travels between them: it covers
-/// that block's length.
-#[cold]
-fn pair_tag(operands: &[Bound], tag: u64) -> u64 {
-    let bytes = operands.iter().find(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len);
-    mix(tag, bytes.map_or(0, |bytes| bytes as u64 + 1))
 }

@@ -1,6 +1,7 @@
 //! Binding a program to link ends.
 
 use super::layout::Place;
+use super::offers::Landing;
 use super::references::{Lending, Refers};
 use super::task::Task;
 use crate::error::{Error, Result};
@@ -73,6 +74,10 @@ pub(super) struct Machine {
     pub(super) sources: Vec<simd::Source>,
     pub(super) sinks: Vec<PieceMut>,
     pub(super) lending: Lending,
+    /// What a call may offer.
+    pub(super) landings: Box<[Landing]>,
+    /// Whether the running call has still to do so.
+    pub(super) is_to_offer: bool,
 }
 
 /// Where the ends of links come from: a transport, or a communicator that spans several.
@@ -188,6 +193,8 @@ impl Schedule {
             sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
             sinks: vec![PieceMut::EMPTY; widest.1],
             lending: Lending::new(binder.ends.len()),
+            landings: Box::default(),
+            is_to_offer: false,
         };
         Ok(Schedule {
             spec: *spec,
@@ -261,6 +268,7 @@ impl Schedule {
         }
         let machine = &mut self.machine;
         machine.lending.start(&task.layout);
+        machine.is_to_offer = task.offers;
         machine.running = 0;
         for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {
             let Range { start: tile, end: tiles } = share.tiles(tiles);

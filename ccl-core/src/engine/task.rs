@@ -2,7 +2,8 @@
 
 use super::layout::Layout;
 use super::quick::Quick;
-use super::schedule::{Operand, Schedule};
+use super::schedule::{Code, Operand, Schedule};
+use super::tag::mix;
 use crate::error::{Error, Result};
 use crate::simd::{Reducer, Store};
 
@@ -22,6 +23,8 @@ pub struct Task {
     /// What whole elements have no bit of.
     pub(super) element_mask: usize,
     pub(super) is_pairwise: bool,
+    /// Whether something is long enough to be offered.
+    pub(super) offers: bool,
 }
 
 /// An operand, and the whole chunk that it is: of no length where it is none of a user's buffer.
@@ -94,6 +97,7 @@ impl Schedule {
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
             is_pairwise: layout.is_pairwise(),
+            offers: machine.has_offers(&operands, layout.tile_bytes()),
             layout,
             reducer,
             operands,
@@ -121,6 +125,21 @@ impl Task {
             }
         }
         self
+    }
+
+    /// What the pieces of a move carry in a call with this `tag`.
+    #[inline(always)]
+    pub(super) fn tag_of(&self, code: &Code, tag: u64) -> u64 {
+        if self.is_pairwise { self.pair_tag(code, tag) } else { tag }
+    }
+
+    /// The tag of a move whose ranks know no more of the call than the block that travels between them: it covers
+    /// that block's length.
+    #[cold]
+    fn pair_tag(&self, code: &Code, tag: u64) -> u64 {
+        let operands = &self.operands[code.from as usize..code.end as usize];
+        let bytes = operands.iter().find(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len);
+        mix(tag, bytes.map_or(0, |bytes| bytes as u64 + 1))
     }
 
     /// How its buffers are cut.

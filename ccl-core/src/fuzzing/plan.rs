@@ -4,7 +4,7 @@ use crate::algorithms::{self, Hierarchical, transfer};
 use crate::cluster::{Cluster, Faults, Settings};
 use crate::plan::{Collective, Placement, Plan, Rank, Spec};
 use crate::simd::Level;
-use crate::verify::{Limits, min_credits, verify, verify_references};
+use crate::verify::{Limits, min_credits, verify, verify_shortcuts};
 use crate::{DataType, ReduceOp};
 
 /// A text is refused, or holds a plan that was proved: then it has the same proof when it is written and read again,
@@ -25,20 +25,20 @@ pub fn plan(data: &[u8]) {
     if plan.spec.ranks > 16 || plan.spec.parts > 64 || moves > 500 {
         return;
     }
-    let (same, _) = verify_references(&plan, &limits).expect("the same proof");
+    let (same, _) = verify_shortcuts(&plan, &limits).expect("the same proof");
     assert_eq!(same, proof);
     let needed = min_credits(&plan, &limits).expect("no deadlock with the default");
     assert!(needed <= limits.credits && verify(&plan, &Limits { credits: needed, ..limits }).is_ok());
-    for (count, tile_bytes, in_place, references) in
+    for (count, tile_bytes, in_place, shortcuts) in
         [(1, 64, false, false), (37, 16, false, true), (37, 64, true, false), (5, 8, true, true)]
     {
         if !in_place || proof.in_place {
-            run(&plan, count, tile_bytes, needed, in_place, references);
+            run(&plan, count, tile_bytes, needed, in_place, shortcuts);
         }
     }
 }
 
-fn run(plan: &Plan, count: usize, tile_bytes: usize, credits: u32, in_place: bool, references: bool) {
+fn run(plan: &Plan, count: usize, tile_bytes: usize, credits: u32, in_place: bool, shortcuts: bool) {
     let Spec { collective, ranks, root, .. } = plan.spec;
     let settings = Settings {
         count,
@@ -50,7 +50,7 @@ fn run(plan: &Plan, count: usize, tile_bytes: usize, credits: u32, in_place: boo
         level: Level::best(),
         seed: count as u64,
         faults: Faults::default(),
-        references,
+        shortcuts,
     };
     let inputs: Vec<Vec<u8>> = (0..ranks)
         .map(|rank| {

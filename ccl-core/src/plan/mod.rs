@@ -316,6 +316,13 @@ impl Move {
             _ => self.into.iter().position(|sink| matches!(sink, Sink::Output(_))).map(Referent::Sink),
         }
     }
+
+    /// The output chunk that becomes a copy of what the move receives, the first where there are several. `None` where
+    /// it receives nothing, combines it, or keeps no copy.
+    pub fn landing(&self) -> Option<u32> {
+        let [Source::Link(_)] = self.from[..] else { return None };
+        self.into.iter().find_map(|sink| if let Sink::Output(chunk) = sink { Some(*chunk) } else { None })
+    }
 }
 
 /// Which operand of a move holds what it sends.

@@ -79,6 +79,12 @@ impl Piece {
         self.len == 0
     }
 
+    /// Whether the two are the same bytes.
+    #[inline]
+    pub fn is(&self, other: Piece) -> bool {
+        self.at == other.at && self.len == other.len
+    }
+
     /// The address, for kernels and transports.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {

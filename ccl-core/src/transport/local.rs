@@ -1,10 +1,11 @@
 //! The reference twin: links between ranks of one process, behind one lock.
 //!
 //! It keeps the contract in the plainest way, for tests of the engine and as the measure of other transports.
-//! Every piece is a buffer of its own, and any memory can be referred to; it is simple, not fast.
+//! Every piece is a buffer of its own, and any memory can be referred to and offered; it is simple, not fast.
 
 use super::{
-    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Reach, ReceiverId, Refer, SenderId, Transport,
+    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Reach, ReceiverId, Refer, SenderId,
+    Transport, UserMemory,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -32,12 +33,21 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Pieces published and not yet released, oldest first.
-    links: HashMap<LinkKey, VecDeque<Message>>,
+    links: HashMap<LinkKey, Link>,
     /// For each rank: how many pieces and credits have come to it.
     events: Vec<u64>,
     /// Ranks whose references are not to be trusted any more.
     withdrawn: Vec<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// Pieces published and not yet released, oldest first.
+    messages: VecDeque<Message>,
+    /// How many were released before.
+    released: u64,
+    /// What the receiver has offered last, and how many had been released then.
+    offer: Option<(Offer, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +60,8 @@ struct Message {
 enum Body {
     Bytes(Arc<[u8]>),
     Reference(Piece),
+    /// In memory that the receiver has offered.
+    Direct(Piece),
 }
 
 impl LocalHub {
@@ -139,7 +151,7 @@ impl Fabric for LocalTransport {
         let state = self.hub.lock();
         let sender = self.senders.get(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
         let refers = |message: &Message| matches!(message.body, Body::Reference(_));
-        Ok(!sender.links.iter().any(|link| state.links[link].iter().any(refers)))
+        Ok(!sender.links.iter().any(|link| state.links[link].messages.iter().any(refers)))
     }
 
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
@@ -150,18 +162,28 @@ impl Fabric for LocalTransport {
             Reserved::Reference(piece) => Body::Reference(piece),
         };
         for (link, counters) in sender.links.iter().zip(&mut sender.counters) {
+            let queue = state.link(*link);
+            let body = queue.land(&body, tag);
             counters.count(&body);
-            state.queue(*link).push_back(Message { body: body.clone(), tag });
+            queue.messages.push_back(Message { body, tag });
             state.events[link.to as usize] += 1;
         }
         self.hub.shared.changed.notify_all();
         Ok(())
     }
 
+    fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        let mut state = self.hub.lock();
+        let receiver = self.receivers.get(from.0 as usize).ok_or_else(|| no_such_end(from.0))?;
+        let link = state.link(receiver.link);
+        link.offer = Some((offer, link.released));
+        Ok(())
+    }
+
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let state = self.hub.lock();
         let receiver = self.receivers.get_mut(from.0 as usize).ok_or_else(|| no_such_end(from.0))?;
-        let Some(message) = state.links[&receiver.link].front() else {
+        let Some(message) = state.links[&receiver.link].messages.front() else {
             receiver.counters.stalls += 1;
             return Ok(None);
         };
@@ -175,7 +197,9 @@ impl Fabric for LocalTransport {
         if !std::mem::take(&mut receiver.held) {
             return Err(not_held("release"));
         }
-        let message = state.queue(receiver.link).pop_front().ok_or_else(|| not_held("release"))?;
+        let link = state.link(receiver.link);
+        let message = link.messages.pop_front().ok_or_else(|| not_held("release"))?;
+        link.released += 1;
         if matches!(message.body, Body::Reference(_)) && state.withdrawn[receiver.link.from as usize] {
             let what = "its call has failed, and what it sent by reference may have changed".to_string();
             let peer = Some(receiver.link.from);
@@ -295,15 +319,17 @@ impl Transport for LocalTransport {
     fn memory(&self) -> u64 {
         let state = self.hub.lock();
         let own = state.links.iter().filter(|(key, _)| key.from == self.rank);
-        own.flat_map(|(_, queue)| queue).map(|message| message.body.own_bytes()).sum()
+        own.flat_map(|(_, link)| &link.messages).map(|message| message.body.own_bytes()).sum()
     }
 
-    fn expose(&mut self, _piece: Piece) -> Result<bool> {
+    fn register(&mut self, _memory: &UserMemory) -> Result<bool> {
         Ok(true)
     }
 
     fn withdraw(&mut self) {
-        self.hub.lock().withdrawn[self.rank as usize] = true;
+        let mut state = self.hub.lock();
+        state.withdrawn[self.rank as usize] = true;
+        state.links.iter_mut().filter(|(key, _)| key.to == self.rank).for_each(|(_, link)| link.offer = None);
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
@@ -332,16 +358,35 @@ impl LocalTransport {
 }
 
 impl State {
-    /// The queue of a link, which its ends have opened.
-    fn queue(&mut self, link: LinkKey) -> &mut VecDeque<Message> {
+    /// A link, which its ends have opened.
+    fn link(&mut self, link: LinkKey) -> &mut Link {
         self.links.entry(link).or_default()
+    }
+}
+
+impl Link {
+    /// What is sent next: written to where it goes, if its receiver has offered that.
+    fn land(&self, body: &Body, tag: u64) -> Body {
+        let piece = body.piece();
+        let place = self.offer.filter(|(offer, _)| offer.tag == tag).and_then(|(offer, released)| {
+            let index = self.released + self.messages.len() as u64 - released;
+            let at = Offer::place(offer.sink.len(), offer.piece, index, piece.len())?;
+            Some(offer.sink.slice(at, piece.len()))
+        });
+        place.map_or_else(
+            || body.clone(),
+            |place| {
+                place.copy_from(piece);
+                Body::Direct(place.as_piece())
+            },
+        )
     }
 }
 
 impl Sender {
     /// Whether every link has a credit; counts the stall where one has none.
     fn has_credit(&mut self, state: &State, credits: u32) -> bool {
-        let full = |link: &LinkKey| state.links[link].len() >= credits as usize;
+        let full = |link: &LinkKey| state.links[link].messages.len() >= credits as usize;
         let stalled = self.links.iter().position(full);
         if let Some(stalled) = stalled {
             self.counters[stalled].stalls += 1;
@@ -355,26 +400,34 @@ impl Body {
     fn own_bytes(&self) -> u64 {
         match self {
             Body::Bytes(bytes) => bytes.len() as u64,
-            Body::Reference(_) => 0,
+            Body::Reference(_) | Body::Direct(_) => 0,
         }
     }
 
     fn piece(&self) -> Piece {
         match self {
             Body::Bytes(bytes) => Buffers::new(bytes, &mut []).input(),
-            Body::Reference(piece) => *piece,
+            Body::Reference(piece) | Body::Direct(piece) => *piece,
         }
     }
 }
 
 impl Counters {
     fn count(&mut self, body: &Body) {
-        let (len, refers) = (body.piece().len(), matches!(body, Body::Reference(_)));
+        let len = body.piece().len();
         self.pieces += 1;
         self.bytes += len as u64;
-        self.inline += u64::from(!refers && len <= INLINE_BYTES);
-        self.referenced += u64::from(refers);
-        self.referenced_bytes += if refers { len as u64 } else { 0 };
+        match body {
+            Body::Bytes(_) => self.inline += u64::from(len <= INLINE_BYTES),
+            Body::Reference(_) => {
+                self.referenced += 1;
+                self.referenced_bytes += len as u64;
+            }
+            Body::Direct(_) => {
+                self.direct += 1;
+                self.direct_bytes += len as u64;
+            }
+        }
     }
 
     fn add(&mut self, more: Counters) {
@@ -384,6 +437,8 @@ impl Counters {
         self.stalls += more.stalls;
         self.referenced += more.referenced;
         self.referenced_bytes += more.referenced_bytes;
+        self.direct += more.direct;
+        self.direct_bytes += more.direct_bytes;
     }
 }
 
@@ -417,4 +472,5 @@ mod tests {
     }
 
     crate::reference_conformance!(transports, memory);
+    crate::offer_conformance!(transports);
 }

@@ -44,11 +44,8 @@
 //! | --- | --- | --- |
 //! | in the line | `reserve` gives bytes inside the message's own cache line or work request | `peek` finds them beside the flag |
 //! | through a slot | `reserve` gives a slot in memory that the peer can read, or that is registered | `peek` gives the slot in place |
-//!
-//! | by reference | `refer` in place of `reserve`: the message names bytes of mapped user memory | `peek` gives these bytes where they are |
-//!
-//! One more is foreseen, as methods with a default that says "no": *offered* (the receiver announces its own
-//! buffer before the piece comes). It changes who owns which bytes between the same calls, and nothing else.
+//! | by reference | `refer` in place of `reserve`: the bytes are taken from mapped or registered user memory | `peek` gives these bytes where they are, or the slot into which they were written |
+//! | direct | as through a slot, or by reference | `offer` before it comes: `peek` gives the receiver's own memory, where it lies already |
 //!
 //! # References
 //!
@@ -61,6 +58,17 @@
 //! A call that fails gives its buffers back while peers may still read them. [`Transport::withdraw`] tells them:
 //! from then on a `release` of a referenced piece is an error, so that bytes which have changed since are never
 //! taken for a result. That is why whoever uses a piece releases it before it publishes what it made of it.
+//!
+//! # Offers
+//!
+//! With [`offer`](Fabric::offer) a receiver says where the pieces go that come next on a link. A piece that has the
+//! length and the tag that belong there may be written there by its sender, and `peek` gives it there: the engine then
+//! has nothing to copy. From the offer on until the last of these pieces is released nobody else uses the
+//! memory, which the proof has seen to. A transport whose peers cannot write to it, or whose peers hear of it too late, sends
+//! pieces as before; so offers are always optional too.
+//!
+//! A call that fails gives its buffers back while peers may still write there. [`Transport::withdraw`] does not return
+//! before nobody can: a transport that cannot promise this takes no offers.
 //!
 //! # How queue pairs implement it
 //!
@@ -83,7 +91,9 @@
 use crate::error::{Error, Result};
 use crate::plan::Rank;
 use crate::simd::{Piece, PieceMut};
+use std::any::Any;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "conformance"))]
@@ -134,6 +144,37 @@ pub enum Refer {
     NotMapped,
 }
 
+/// Memory for calls that are to come.
+#[derive(Clone, Debug)]
+pub struct UserMemory {
+    /// All of it. Whoever registers it vouches that it is readable and writable, and no other memory, until it is
+    /// deregistered or its communicator closed.
+    pub piece: Piece,
+    /// What keeps it there meanwhile, if the caller's word is not enough.
+    pub owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Where the next pieces on a link go, at their receiver.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// The fingerprint that the pieces carry.
+    pub tag: u64,
+    /// One after the other, beginning with the oldest piece that is not released.
+    pub sink: PieceMut,
+    /// Bytes of each but the last, which may be shorter.
+    pub piece: usize,
+}
+
+impl Offer {
+    /// Where in `bytes` bytes, offered for pieces of `piece` bytes, the piece with this `index` goes, if it is as long as its
+    /// place.
+    pub fn place(bytes: usize, piece: usize, index: u64, len: usize) -> Option<usize> {
+        let at = usize::try_from(index).ok()?.checked_mul(piece)?;
+        let room = bytes.checked_sub(at)?.min(piece);
+        (room == len && len > 0).then_some(at)
+    }
+}
+
 /// Most pieces of a link that are in slots at a time: a sender that runs further ahead drives what the receiver is to read
 /// next out of its cache. With 32 of 64 KiB between two cores all-gathers of 4 MiB and more took up to 14 % longer.
 pub const SLOTS_PER_LINK: u32 = 8;
@@ -165,6 +206,11 @@ pub trait Fabric {
         slot.copy_from(piece);
         self.publish(to, tag)?;
         Ok(true)
+    }
+
+    /// Where the pieces that come next on a link are to go. The last offer of a link counts.
+    fn offer(&mut self, _from: ReceiverId, _offer: Offer) -> Result<()> {
+        Ok(())
     }
 
     /// The oldest piece not yet released, or `None`.
@@ -217,13 +263,19 @@ pub trait Transport: Fabric + Send {
         None
     }
 
-    /// Shows the memory in which `piece` lies to the peers that are connected, so that the first message that
-    /// refers to it need not. Whether it lies in memory that they can see at all.
-    fn expose(&mut self, _piece: Piece) -> Result<bool> {
+    /// Makes ready for calls to use this memory: shows it to the peers that are connected, so that the first message that
+    /// refers to it need not, or lets the network read and write it. Whether there is something to be gained.
+    fn register(&mut self, _memory: &UserMemory) -> Result<bool> {
         Ok(false)
     }
 
-    /// A call has failed: what was handed over by reference may change from now on. No call follows.
+    /// Undoes what [`register`](Transport::register) has done for this piece, once for each time. Not within a call.
+    fn deregister(&mut self, _piece: Piece) -> Result<()> {
+        Ok(())
+    }
+
+    /// A call has failed: what was handed over by reference may change from now on, and once this has returned nobody writes
+    /// to what was offered. No call follows.
     fn withdraw(&mut self) {}
 
     /// How a connected peer is reached, in words: devices, addresses, and why these. Empty where there is nothing to say.
@@ -303,8 +355,12 @@ pub struct Counters {
     pub inline: u64,
     /// Pieces among them that travelled by reference.
     pub referenced: u64,
-    /// Their bytes, which no slot has seen.
+    /// Their bytes, which no slot of the sender's has seen.
     pub referenced_bytes: u64,
+    /// Pieces among them that were written into memory which the receiver had offered.
+    pub direct: u64,
+    /// Their bytes.
+    pub direct_bytes: u64,
     /// Polls that found no credit (at the sender) or no piece (at the receiver).
     pub stalls: u64,
 }

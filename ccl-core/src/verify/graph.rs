@@ -52,6 +52,13 @@ pub(super) struct LinkAt {
     received: u32,
 }
 
+impl LinkAt {
+    /// Messages in a tile.
+    pub(super) fn messages(&self) -> u32 {
+        self.sent
+    }
+}
+
 pub(super) struct MessageAt {
     pub(super) link: u32,
     pub(super) sender: Event,

@@ -25,26 +25,28 @@
 //! be wrong that is right with two buffers. The verifier runs it a second time on shared memory;
 //! [`Proof::in_place`] says whether it holds there too.
 //!
-//! # References
+//! # Shortcuts
 //!
-//! [`verify_references`] also says which pieces may be [sent by reference](crate::transport#references): those of
-//! which the receiver's read is ordered with the sender's writes.
+//! [`verify_shortcuts`] also says which pieces may be [sent by reference](crate::transport#references): those of
+//! which the receiver's read is ordered with the sender's writes; and which may come into
+//! [memory that was offered](crate::transport#offers): those of which the sender's write is ordered with all that the
+//! receiver does there.
 //!
-//! Cost: linear in the number of moves, plus n for each different order of reduction. References cost a search for
-//! each send whose chunk is written later.
+//! Cost: linear in the number of moves, plus n for each different order of reduction. Shortcuts cost a search for
+//! each send whose chunk is written later, and for each receive whose chunk is used before.
 
 mod fault;
 mod graph;
 pub mod mutate;
 mod races;
-mod references;
 pub mod report;
 mod schedule;
 mod shapes;
+mod shortcuts;
 mod values;
 
 pub use fault::{Awaits, Contribution, Fault, Place, Wait};
-pub use references::{MayRefer, References};
+pub use shortcuts::{May, Shortcuts};
 
 use crate::plan::Plan;
 use graph::Graph;
@@ -107,11 +109,11 @@ pub fn verify(plan: &Plan, limits: &Limits) -> Result<Proof, Fault> {
     prove(plan, limits).map(|(proof, _)| proof)
 }
 
-/// Proves a plan as [`verify`] does, and says what of it may be sent by reference.
-pub fn verify_references(plan: &Plan, limits: &Limits) -> Result<(Proof, References), Fault> {
+/// Proves a plan as [`verify`] does, and says which pieces may travel by a shorter way than through slots.
+pub fn verify_shortcuts(plan: &Plan, limits: &Limits) -> Result<(Proof, Shortcuts), Fault> {
     let (proof, Proved { graph, order }) = prove(plan, limits)?;
-    let references = References::find(plan, &graph, &order, proof.in_place);
-    Ok((proof, references))
+    let shortcuts = Shortcuts::find(plan, &graph, &order, proof.in_place);
+    Ok((proof, shortcuts))
 }
 
 /// A plan that was proved.

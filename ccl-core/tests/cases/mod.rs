@@ -44,7 +44,7 @@ impl Case {
             level: *random.pick(&levels()),
             seed: random.bits(),
             faults: Faults::default(),
-            references: random.bits().is_multiple_of(2),
+            shortcuts: random.bits().is_multiple_of(2),
         };
         // Sums of 9 ones do not fit the 2 bits of E5M2's mantissa; sums of 8 do.
         let unsigned = [DataType::U8, DataType::U16, DataType::U32, DataType::U64].contains(&dtype);

@@ -10,8 +10,8 @@ pub(crate) type Outcome = Result<Vec<Vec<Vec<String>>>, String>;
 /// A link: from, to, channel.
 type Name = (Rank, Rank, u16);
 
-/// Whether a move of a rank (rank, lane, step) sends by reference.
-pub(crate) type Refers<'a> = &'a dyn Fn(usize, usize, usize) -> bool;
+/// Whether a move of a rank (rank, lane, step) takes a shorter way.
+pub(crate) type Allowed<'a> = &'a dyn Fn(usize, usize, usize) -> bool;
 
 /// What is in a link.
 #[derive(Clone)]
@@ -20,13 +20,18 @@ enum Message {
     Term(String),
     /// Where it lies: tile, rank, output chunk. It is read when it is received.
     Place(usize, usize, usize),
+    /// It is where it goes.
+    Landed,
 }
 
 struct Machine<'a> {
     plan: &'a Plan,
     credits: usize,
     in_place: bool,
-    refers: Refers<'a>,
+    /// Moves that send by reference.
+    refers: Allowed<'a>,
+    /// Where what is sent on a link goes: rank and output chunk; only if its receiver has offered that.
+    landings: HashMap<Name, (usize, usize)>,
     links: HashMap<Name, VecDeque<Message>>,
     /// By tile, rank, chunk.
     outputs: Vec<Vec<Vec<Option<String>>>>,
@@ -34,17 +39,19 @@ struct Machine<'a> {
 
 /// Runs `tiles` tiles; `seed` chooses which lane moves next.
 pub(crate) fn run(plan: &Plan, credits: u32, tiles: usize, seed: u64, in_place: bool) -> Outcome {
-    run_referring(plan, credits, tiles, seed, in_place, &|_, _, _| false)
+    run_with_shortcuts(plan, credits, tiles, seed, in_place, &|_, _, _| false, &|_, _, _| false)
 }
 
-/// The same, where some moves send the place of a chunk and not its content.
-pub(crate) fn run_referring(
+/// The same, where some moves send the place of a chunk and not its content, and what comes to some moves is written by
+/// its sender into the chunk where it goes.
+pub(crate) fn run_with_shortcuts(
     plan: &Plan,
     credits: u32,
     tiles: usize,
     seed: u64,
     in_place: bool,
-    refers: Refers<'_>,
+    refers: Allowed<'_>,
+    offers: Allowed<'_>,
 ) -> Outcome {
     let spec = plan.spec;
     let mut memory = vec![];
@@ -62,7 +69,8 @@ pub(crate) fn run_referring(
         memory.push(ranks);
     }
     let credits = credits as usize;
-    let mut machine = Machine { plan, credits, in_place, refers, links: HashMap::new(), outputs: memory };
+    let (links, landings) = (HashMap::new(), landings(plan, offers));
+    let mut machine = Machine { plan, credits, in_place, refers, landings, links, outputs: memory };
     let mut lanes = vec![];
     for (rank, program) in plan.programs.iter().enumerate() {
         for lane in 0..program.lanes.len() {
@@ -97,6 +105,25 @@ pub(crate) fn run_referring(
     let full = |chunks: Vec<Option<String>>| chunks.into_iter().collect::<Option<Vec<_>>>();
     let tile = |ranks: Vec<Vec<Option<String>>>| ranks.into_iter().map(full).collect::<Option<Vec<_>>>();
     machine.outputs.into_iter().map(tile).collect::<Option<Vec<_>>>().ok_or("a chunk is unwritten".into())
+}
+
+/// Where what is sent on a link goes, for all receivers that offer that.
+fn landings(plan: &Plan, offers: Allowed<'_>) -> HashMap<Name, (usize, usize)> {
+    let mut landings = HashMap::new();
+    for (rank, program) in plan.programs.iter().enumerate() {
+        for (lane, code) in program.lanes.iter().enumerate() {
+            for (step, m) in code.moves.iter().enumerate().filter(|(step, _)| offers(rank, lane, *step)) {
+                let [Source::Link(link)] = m.from[..] else {
+                    panic!("move {step} offers and receives nothing")
+                };
+                let chunk = m.into.iter().find_map(|s| if let Sink::Output(c) = s { Some(*c) } else { None });
+                let chunk = chunk.expect("a move that offers has an output") as usize;
+                let known = landings.insert((link.peer, rank as Rank, link.channel), (rank, chunk));
+                assert!(known.is_none(), "two moves offer for one link");
+            }
+        }
+    }
+    landings
 }
 
 fn leaf(tile: usize, rank: Rank, chunk: u32) -> String {
@@ -168,6 +195,10 @@ impl Machine<'_> {
                     message.and_then(|message| match message {
                         Message::Term(term) => Some(term),
                         Message::Place(tile, rank, cell) => self.outputs[tile][rank][cell].clone(),
+                        Message::Landed => {
+                            let (rank, cell) = self.landings[&(l.peer, me, l.channel)];
+                            self.outputs[tile][rank][cell].clone()
+                        }
                     })
                 }
             };
@@ -182,7 +213,15 @@ impl Machine<'_> {
                 Sink::Scratch(s) => scratch[*s as usize] = Some(term.clone()),
                 Sink::Links(l) => {
                     for &peer in &l.peers {
-                        self.links.entry((me, peer, l.channel)).or_default().push_back(message.clone());
+                        let name = (me, peer, l.channel);
+                        let message = match self.landings.get(&name) {
+                            None => message.clone(),
+                            Some(&(rank, cell)) => {
+                                self.outputs[tile][rank][cell] = Some(term.clone());
+                                Message::Landed
+                            }
+                        };
+                        self.links.entry(name).or_default().push_back(message);
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! What scripts do to the world.
 
-use super::{Device, Ending, Fault, Gid, Port, Turn, World};
+use super::{Device, Ending, Fault, Gid, Loss, Port, Turn, World};
 use crate::abi::*;
 use crate::script::{Command, PortName, Settings};
 use std::collections::BTreeMap;
@@ -52,8 +52,11 @@ impl World {
             Command::Fail { verb, errno, nth, times } => {
                 self.faults.push(Fault { verb, errno, before: nth.saturating_sub(1), times });
             }
-            Command::Complete { status, vendor, nth, on } => {
-                self.endings.push(Ending { status, vendor, before: nth.saturating_sub(1), on });
+            Command::Complete { status, vendor, nth, on, delivered } => {
+                self.endings.push(Ending { status, vendor, before: nth.saturating_sub(1), on, delivered });
+            }
+            Command::Lose { on, nth, times } => {
+                self.losses.push(Loss { on, before: nth.saturating_sub(1), times });
             }
             Command::Down { at, after, stall } => self.plan(&at, after, Turn::Down { stall })?,
             Command::Up { at, after } => self.plan(&at, after, Turn::Up)?,

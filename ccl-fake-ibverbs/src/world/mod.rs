@@ -48,6 +48,7 @@ pub(crate) struct World {
     next: Key,
     faults: Vec<Fault>,
     endings: Vec<Ending>,
+    losses: Vec<Loss>,
     memlock: Option<u64>,
     delay: u64,
 }
@@ -96,6 +97,16 @@ struct Ending {
     /// Sends before it.
     before: u64,
     on: Option<String>,
+    /// Whether the peer gets it all the same.
+    delivered: bool,
+}
+
+/// Datagrams of a device that are to be lost.
+struct Loss {
+    on: String,
+    /// Datagrams before the first.
+    before: u64,
+    times: u64,
 }
 
 /// The errno of what failed.
@@ -118,6 +129,7 @@ impl World {
             next: 0x11,
             faults: Vec::new(),
             endings: Vec::new(),
+            losses: Vec::new(),
             memlock: None,
             delay: 0,
         }

@@ -41,7 +41,13 @@ impl World {
             }
             let Some(send) = self.take_send(key) else { return };
             let end = match (self.scripted_end(key), end) {
-                (Some(scripted), _) => scripted,
+                (Some((scripted, delivered)), obstacle) => {
+                    if delivered && !matches!(obstacle, Some(End::Now(status, _)) if status != IBV_WC_SUCCESS)
+                    {
+                        self.carry(key, &send);
+                    }
+                    scripted
+                }
                 (None, Some(End::Now(status, vendor))) if status != IBV_WC_SUCCESS => {
                     End::Now(status, vendor)
                 }
@@ -55,8 +61,8 @@ impl World {
         }
     }
 
-    /// How a script wants this send to end.
-    fn scripted_end(&mut self, key: Key) -> Option<End> {
+    /// How a script wants this send to end, and whether the peer gets it all the same.
+    fn scripted_end(&mut self, key: Key) -> Option<(End, bool)> {
         let name = self.device_of(self.qps.get(&key)?.context).ok().map(|d| self.devices[d].name.clone())?;
         let mine = |on: &Option<String>| on.as_ref().is_none_or(|on| *on == name);
         let due = self.endings.iter().position(|ending| ending.before == 0 && mine(&ending.on));
@@ -66,7 +72,7 @@ impl World {
             ending.before = ending.before.saturating_sub(1);
         }
         let ending = self.endings.remove(due?);
-        Some(End::Now(ending.status, ending.vendor))
+        Some((End::Now(ending.status, ending.vendor), ending.delivered))
     }
 
     /// What keeps a connection's packets from the peer, or its answers from coming back.
@@ -173,6 +179,10 @@ impl World {
         if bytes.len() as u64 > 128 << mtu {
             return End::Now(IBV_WC_LOC_LEN_ERR, 0);
         }
+        if self.is_lost(device) {
+            return done;
+        }
+        let port = self.port(device, ah.port);
         let Some(there) = self.qps.get(&number) else { return done };
         let (Ok(far_device), far_number) = (self.device_of(there.context), there.set.port_num) else {
             return done;
@@ -207,6 +217,21 @@ impl World {
             self.fail(number);
         }
         done
+    }
+
+    /// Whether a script wants a device's next datagram to be lost.
+    fn is_lost(&mut self, device: usize) -> bool {
+        let name = &self.devices[device].name;
+        let mut lost = false;
+        for loss in self.losses.iter_mut().filter(|loss| loss.on == *name && loss.times > 0) {
+            if loss.before > 0 {
+                loss.before -= 1;
+            } else if !lost {
+                loss.times -= 1;
+                lost = true;
+            }
+        }
+        lost
     }
 
     /// The bytes of a send, if its memory is what it says.

@@ -78,3 +78,24 @@ fn few_locked_pages(stage: &mut Stage<'_>) -> Result<(), String> {
     }
     Ok(())
 }
+
+pub(super) const VERBS: Scenario = Scenario {
+    name: "verbs_tests",
+    proves: "the tests of our verbs layer pass on real devices: every port talks to itself by reliable writes and datagrams",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(60),
+    run: verbs,
+};
+
+fn verbs(stage: &mut Stage<'_>) -> Result<(), String> {
+    let variables = [("RDMACCL_RDMA_DEVICES".to_string(), "required".to_string())];
+    let line = format!("{} --nocapture", stage.programs.join("hardware").display());
+    let said = Process::start_with(&line, &variables, "")?.finish(stage.deadline)?;
+    for rail in stage.network.rails() {
+        if !said.contains(&rail.device) {
+            return Err(format!("the tests do not speak of {}:\n{said}", rail.device));
+        }
+    }
+    if said.contains("test result: ok. 0 passed") { Err(format!("no test ran:\n{said}")) } else { Ok(()) }
+}

@@ -1,7 +1,10 @@
 //! The scenarios, in the order in which they run: what the others rest on first.
 
+mod compare;
+mod counts;
 mod devices;
 mod links;
+mod outages;
 mod programs;
 mod rdma;
 
@@ -38,7 +41,10 @@ impl Stage<'_> {
     }
 }
 
-/// All there are.
+/// Those that run where they are named only.
+pub(crate) const NAMED: &[Scenario] = &[compare::FULL];
+
+/// Those that run where none is named.
 pub(crate) const ALL: &[Scenario] = &[
     devices::APPEAR,
     devices::GIDS,
@@ -50,17 +56,25 @@ pub(crate) const ALL: &[Scenario] = &[
     links::PATH_MTU,
     devices::LOCKED_MEMORY,
     links::PERFTEST,
+    devices::VERBS,
     programs::ONE_HOST,
     programs::KILLED,
     rdma::TWO_HOSTS,
     rdma::SIZES,
+    counts::COUNTED,
     rdma::HYBRID,
+    rdma::C_PROGRAM,
     rdma::FOUR_HOSTS,
-    rdma::RESUMES,
-    rdma::CUT,
+    outages::RESUMES,
+    outages::ONE_RAIL_LONG,
+    outages::RAIL_OUT_AND_IN,
+    outages::RAIL_OUT_FOR_GOOD,
+    outages::CUT,
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,
+    rdma::SMALLER_MTU,
+    compare::SHORT,
 ];
 
 /// Makes the network, runs it, and removes the network.
@@ -83,9 +97,9 @@ mod tests {
 
     #[test]
     fn names_are_told_apart() {
-        let mut names: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        let mut names: Vec<_> = ALL.iter().chain(NAMED).map(|scenario| scenario.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), ALL.len() + NAMED.len());
     }
 }

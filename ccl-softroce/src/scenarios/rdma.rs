@@ -4,11 +4,13 @@ use super::programs::PROGRAMS;
 use super::{Scenario, Stage};
 use crate::faults::locked_memory;
 use crate::job::Job;
-use crate::process::wait_until;
+use crate::network::{Host, MTU, Rail};
+use crate::peers::free_port;
+use crate::process::{Process, wait_until};
 use std::time::Duration;
 
 /// Nothing but RDMA may carry a piece between hosts, and what carries it is said.
-const RDMA: [(&str, &str); 2] = [("RDMACCL_NET", "ib"), ("RDMACCL_DEBUG", "warn,net=info")];
+pub(super) const RDMA: [(&str, &str); 2] = [("RDMACCL_NET", "ib"), ("RDMACCL_DEBUG", "warn,net=info")];
 
 /// 4, 28, 196, … bytes: no power of two, so that nothing divides evenly.
 const ODD_SIZES: &str = "-b 4 -e 1M -f 7 -n 2 -w 1";
@@ -58,6 +60,42 @@ fn sizes(stage: &mut Stage<'_>) -> Result<(), String> {
     Ok(())
 }
 
+pub(super) const C_PROGRAM: Scenario = Scenario {
+    name: "rdma_c_program",
+    proves: "a C program on the installed library, given rank, size and the first host's address only, runs on two hosts over RDMA",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(60),
+    run: c_program,
+};
+
+fn c_program(stage: &mut Stage<'_>) -> Result<(), String> {
+    let hosts = &stage.network.hosts;
+    let root = format!("{}:{}", hosts[0].rails[0].address, free_port()?);
+    let library = stage.programs.join("../lib").display().to_string();
+    let line = stage.programs.join("03_launcher").display().to_string();
+    let before = stage.network.rails().map(Rail::messages).sum::<Result<u64, _>>()?;
+    let rank = |(rank, host): (usize, &Host)| {
+        // Which host it is, and where the library lies: all hosts are one machine here.
+        let mut variables = host.environment();
+        variables.push(("LD_LIBRARY_PATH".into(), library.clone()));
+        variables.push(("RANK".into(), rank.to_string()));
+        variables.push(("WORLD_SIZE".into(), hosts.len().to_string()));
+        variables.push(("RDMACCL_ROOT".into(), root.clone()));
+        Process::start_with(&line, &variables, "")
+    };
+    let ranks = hosts.iter().enumerate().map(rank).collect::<Result<Vec<_>, _>>()?;
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let said = process.finish(stage.deadline)?;
+        if !said.contains(&format!("rank {rank} of 2: the mean rank is 0.5")) {
+            return Err(format!("rank {rank} is not right:\n{said}"));
+        }
+    }
+    let sent = stage.network.rails().map(Rail::messages).sum::<Result<u64, _>>()? - before;
+    stage.measured("packets of the devices", sent as f64);
+    if sent == 0 { Err("no device has sent anything: another transport was used".into()) } else { Ok(()) }
+}
+
 pub(super) const FOUR_HOSTS: Scenario = Scenario {
     name: "rdma_four_hosts",
     proves: "the same among four hosts, with one rank and with two on each, which shared memory joins",
@@ -91,26 +129,6 @@ fn hybrid(stage: &mut Stage<'_>) -> Result<(), String> {
         right(stage, program, "-b 4 -e 256K -f 7 -n 1 -w 1", &[0, 0, 1, 1])?;
     }
     right(stage, "all_reduce_perf", ODD_SIZES, &[0, 1, 0, 1])
-}
-
-pub(super) const RESUMES: Scenario = Scenario {
-    name: "rdma_cable_out_and_in",
-    proves: "the only rail's cable is out for a second in the middle of all-reduces: they go on, 0 wrong",
-    hosts: 2,
-    rails: 1,
-    limit: Duration::from_secs(90),
-    run: resumes,
-};
-
-fn resumes(stage: &mut Stage<'_>) -> Result<(), String> {
-    let job = job("all_reduce_perf", "-b 64K -e 64K -n 1500 -w 5", &[0, 1]);
-    let running = job.start(&stage.network, stage.programs)?;
-    traffic(stage)?;
-    let rail = &stage.network.hosts[0].rails[0];
-    rail.unplug()?;
-    std::thread::sleep(Duration::from_secs(1));
-    rail.plug()?;
-    running.right(stage.deadline).map(|_| ())
 }
 
 pub(super) const LOSSY: Scenario = Scenario {
@@ -152,36 +170,13 @@ fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
 }
 
 /// More calls than there is time for.
-const ENDLESS: &str = "-b 64K -e 64K -n 1000000 -w 0 -c 0";
+pub(super) const ENDLESS: &str = "-b 64K -e 64K -n 1000000 -w 0 -c 0";
 
 /// Waits until calls are under way.
-fn traffic(stage: &Stage<'_>) -> Result<(), String> {
+pub(super) fn traffic(stage: &Stage<'_>) -> Result<(), String> {
     let rail = &stage.network.hosts[0].rails[0];
     let before = rail.packets()?;
     wait_until("traffic", stage.deadline, || Ok(rail.packets()? > before + 500))
-}
-
-pub(super) const CUT: Scenario = Scenario {
-    name: "rdma_cable_out_for_good",
-    proves: "the only rail's cable stays out: every rank's call ends in time with an error that names both ends of the link",
-    hosts: 2,
-    rails: 1,
-    limit: Duration::from_secs(90),
-    run: cut,
-};
-
-fn cut(stage: &mut Stage<'_>) -> Result<(), String> {
-    let variables = [RDMA[0], RDMA[1], ("RDMACCL_IB_TIMEOUT", "16"), ("RDMACCL_IB_RETRY_CNT", "4")];
-    let job = Job { variables: &variables, ..job("all_reduce_perf", ENDLESS, &[0, 1]) };
-    let running = job.start(&stage.network, stage.programs)?;
-    traffic(stage)?;
-    stage.network.hosts[0].rails[0].unplug()?;
-    for (rank, said) in running.errors(stage.deadline)?.iter().enumerate() {
-        if !["rxe_h0r0", "rxe_h1r0"].iter().all(|device| said.contains(device)) {
-            return Err(format!("rank {rank} does not name both ends:\n{said}"));
-        }
-    }
-    Ok(())
 }
 
 pub(super) const REFUSALS: Scenario = Scenario {
@@ -201,6 +196,49 @@ fn refusals(stage: &mut Stage<'_>) -> Result<(), String> {
     refused(stage, &empty, "", &["RDMACCL_IB_GID_INDEX", "15"])
 }
 
+pub(super) const SMALLER_MTU: Scenario = Scenario {
+    name: "rdma_mtu_of_one_end",
+    proves: "an interface with a smaller MTU at one end: its packets are taken, and the cure is said; a switch that passes less: an error that says so",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(90),
+    run: smaller_mtu,
+};
+
+fn smaller_mtu(stage: &mut Stage<'_>) -> Result<(), String> {
+    let small = stage.network.hosts[1].rails[0].clone();
+    small.set_mtu(1500)?;
+    let said = job("all_reduce_perf", "-b 4 -e 64K -f 16 -n 2 -w 0", &[0, 1]).run(
+        &stage.network,
+        stage.programs,
+        stage.deadline,
+    )?;
+    let cure = format!("an MTU of at least 4160 at {} of host host1 would give 4096", small.interface);
+    for words in ["MTU 1024", &cure] {
+        if !said.contains(words) {
+            return Err(format!("the log does not say '{words}':\n{said}"));
+        }
+    }
+    let too_much = [RDMA[0], RDMA[1], ("RDMACCL_IB_MTU", "4096")];
+    refused(stage, &too_much, "", &["RDMACCL_IB_MTU=4096", &small.device, "an MTU of 1024"])?;
+    small.set_mtu(MTU)?;
+    // Both interfaces pass full packets, and the switch between them does not: nobody is told.
+    small.set_mtu_of_switch(1500)?;
+    let short = [
+        RDMA[0],
+        RDMA[1],
+        ("RDMACCL_IB_TIMEOUT", "14"),
+        ("RDMACCL_IB_RETRY_CNT", "3"),
+        ("RDMACCL_TIMEOUT", "20"),
+    ];
+    let job = Job { variables: &short, ..job("all_reduce_perf", "-b 64K -e 64K -n 1 -w 0", &[0, 1]) };
+    let said = job.start(&stage.network, stage.programs)?.errors(stage.deadline)?;
+    match ["retry counter exceeded", "MTU"].iter().find(|word| !said[0].contains(**word)) {
+        Some(word) => Err(format!("the error does not speak of {word}:\n{}", said[0])),
+        None => Ok(()),
+    }
+}
+
 /// The job fails on every rank, and rank 0's error has all these words.
 fn refused(
     stage: &Stage<'_>,
@@ -216,7 +254,8 @@ fn refused(
     }
 }
 
-fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
+/// A program over RDMA, and nothing else, between hosts.
+pub(super) fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
     Job { program, arguments, placement, variables: &RDMA, before: "" }
 }
 

@@ -1,7 +1,10 @@
 //! A device in use: its protection domain, its completion queues and the channel that wakes who waits for them.
 
+use super::recovery::Endpoint;
 use crate::choice::rails::Rail;
-use crate::verbs::{Access, CompletionChannel, CompletionQueue, Context, Memory, ProtectionDomain, Region};
+use crate::verbs::{
+    Access, CompletionChannel, CompletionQueue, Context, Extent, Memory, ProtectionDomain, Region,
+};
 use ccl_core::{Error, Result};
 use std::os::fd::BorrowedFd;
 
@@ -19,8 +22,10 @@ pub(crate) struct Adapter {
     pub(crate) channel: CompletionChannel,
     /// Most ranks have one; another one is made when the queue pairs could fill those that are there.
     pub(crate) queues: Vec<CompletionQueue>,
-    /// Entries of the last queue that no queue pair has been promised.
-    room: u32,
+    /// Entries of each that no queue pair has been promised.
+    room: Vec<u32>,
+    /// Whether it has failed for good. Its completion queues are not looked at any more.
+    pub(crate) dead: bool,
     relaxed: bool,
     /// Whether this machine's processors do the device's work.
     software: bool,
@@ -33,14 +38,15 @@ impl Adapter {
     pub(crate) fn new(context: Context, software: bool, relaxed: bool) -> Result<Adapter> {
         let domain = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
-        Ok(Adapter { context, domain, channel, queues: Vec::new(), room: 0, relaxed, software, idle: 0 })
+        let (queues, room) = (Vec::new(), Vec::new());
+        Ok(Adapter { context, domain, channel, queues, room, dead: false, relaxed, software, idle: 0 })
     }
 
-    /// A completion queue with room for so many more completions.
-    pub(crate) fn queue(&mut self, entries: u32) -> Result<CompletionQueue> {
-        if let Some(queue) = self.queues.last().filter(|_| self.room >= entries) {
-            self.room -= entries;
-            return Ok(queue.clone());
+    /// A completion queue with room for so many more completions, and its place.
+    pub(crate) fn queue(&mut self, entries: u32) -> Result<(usize, CompletionQueue)> {
+        if let Some(at) = self.room.iter().position(|room| *room >= entries) {
+            self.room[at] -= entries;
+            return Ok((at, self.queues[at].clone()));
         }
         let most = self.context.limits().completions;
         if entries > most {
@@ -55,9 +61,23 @@ impl Adapter {
         let wanted = self.queues.last().map_or(FIRST_ENTRIES, |last| last.entries().saturating_mul(2));
         let queue =
             CompletionQueue::new(&self.context, wanted.max(entries).min(most), Some(&self.channel), 0)?;
-        self.room = queue.entries().saturating_sub(entries);
+        self.room.push(queue.entries().saturating_sub(entries));
         self.queues.push(queue.clone());
-        Ok(queue)
+        Ok((self.queues.len() - 1, queue))
+    }
+
+    /// Gives back what a queue pair was promised that is no more.
+    pub(crate) fn give_back(&mut self, queue: usize, entries: u32) {
+        if let Some(room) = self.room.get_mut(queue) {
+            *room += entries;
+        }
+    }
+
+    /// The device has failed for good.
+    pub(crate) fn bury(&mut self) {
+        self.dead = true;
+        self.queues.clear();
+        self.room.clear();
     }
 
     /// A poll has found so many completions. Threads that wait for a software device keep the kernel's threads, which do its
@@ -85,6 +105,12 @@ impl Adapter {
         self.domain.register(memory, Access::REMOTE_WRITE.and(ordering))
     }
 
+    /// Lets the device read, and peers write, memory of a user.
+    pub(crate) fn register_user(&self, extent: Extent) -> Result<Region> {
+        let ordering = if self.relaxed { Access::RELAXED_ORDERING } else { Access::READ };
+        self.domain.register_foreign(extent, Access::REMOTE_WRITE.and(ordering))
+    }
+
     /// What to sleep on: completions, and the device's events.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.channel.fd(), self.context.events_fd()]
@@ -97,4 +123,10 @@ pub(crate) struct Port {
     pub(crate) rail: Rail,
     /// Its place among the adapters.
     pub(crate) adapter: usize,
+    /// Whether it carries traffic, as far as the device's events say.
+    pub(crate) active: bool,
+    /// Those of the GIDs that peers were told of which are not there any more.
+    pub(crate) missing: Vec<usize>,
+    /// The end for datagrams, once there are peers.
+    pub(crate) control: Option<Endpoint>,
 }

@@ -1,12 +1,14 @@
 //! Opening links: three words to each peer.
 
+use super::adapter::Adapter;
 use super::connection::Connection;
 use super::failure::of_peer;
 use super::incoming::Incoming;
-use super::lane::{self, Lane, Window};
-use super::outgoing::{Lines, Outgoing};
+use super::lane::{self, Lane, Seat, Window};
+use super::offers::Board;
+use super::outgoing::{Outgoing, Rails};
 use super::proposal::Proposal;
-use super::terms::{Newcomer, Place, Terms, decode_ready, encode_ready};
+use super::terms::{Landing, Newcomer, Place, Terms, decode_ready, encode_ready};
 use super::transport::IbTransport;
 use super::wire::{FRONT, LINE, MOST_LINKS};
 use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
@@ -19,12 +21,10 @@ use std::sync::Arc;
 /// What was made for one peer, and what it was told of it.
 struct Prepared {
     terms: Terms,
-    /// Slots of the links from the peer.
-    rings: Option<Memory>,
-    /// Keeps them registered: by pair of rails, where a link uses it.
-    regions: Vec<Region>,
-    /// Lines of the links to the peer, by adapter.
-    lines: BTreeMap<usize, Arc<Lines>>,
+    /// Slots of the links from the peer, and what keeps them registered.
+    rings: Option<(Memory, Vec<Region>)>,
+    /// Lines of the links to the peer, and their regions by pair of rails.
+    lines: Option<(Memory, Vec<Region>)>,
 }
 
 impl IbTransport {
@@ -57,21 +57,27 @@ impl IbTransport {
         let answers = exchange.swap(&words)?;
         let opened = prepared.and_then(|prepared| {
             let theirs = self.read_terms(rows, &answers)?;
-            self.go_live(&prepared, &theirs)?;
-            Ok((prepared, theirs))
+            for (peer, theirs) in &theirs {
+                self.correspond(*peer, theirs);
+            }
+            let unconnected = self.go_live(&prepared, &theirs)?;
+            Ok((prepared, theirs, unconnected))
         });
         let words = match &opened {
             Ok(_) => peers.iter().map(|peer| (*peer, encode_ready(Ok(())))).collect(),
             Err(error) => refusal(&peers, error),
         };
         let answers = exchange.swap(&words)?;
-        let (prepared, theirs) = opened?;
+        let (prepared, theirs, unconnected) = opened?;
         for (&peer, answer) in peers.iter().zip(&answers) {
             outcome = outcome.and_then(|()| ready(peer, answer));
         }
         outcome?;
         for (peer, row) in rows {
             self.add(*peer, row, &prepared[peer], &theirs[peer])?;
+        }
+        for (lane, error) in unconnected {
+            self.part(lane, error.to_string());
         }
         Ok(())
     }
@@ -94,6 +100,7 @@ impl IbTransport {
     }
 
     fn prepare_all(&mut self, rows: &BTreeMap<Rank, NewLinks>) -> Result<BTreeMap<Rank, Prepared>> {
+        self.open_endpoints()?;
         let (mut out, mut incoming) = (self.outgoing.len(), self.incoming.len());
         let mut all = BTreeMap::new();
         for (&peer, row) in rows {
@@ -116,30 +123,19 @@ impl IbTransport {
                 newcomers.push(self.add_lane(peer, place)?);
             }
         }
-        let connection = &self.connections[&peer];
-        let rings = (!row.from.is_empty())
-            .then(|| Memory::allocate(row.from.len() * self.ring_bytes()))
-            .transpose()?;
-        let lines = (!row.to.is_empty())
-            .then(|| Memory::allocate(row.to.len() * self.window().slots as usize * LINE))
-            .transpose()?;
-        let mut remotes = vec![Remote::default(); connection.pairs.len()];
-        let (mut regions, mut by_adapter) = (Vec::new(), BTreeMap::new());
-        for (pair, remote) in remotes.iter_mut().enumerate() {
-            let uses =
-                |channels: &[u16]| channels.iter().any(|c| connection.pair_of(connection.place(*c)) == pair);
-            let at = self.ports[connection.rail(pair)].adapter;
-            if let Some(rings) = rings.as_ref().filter(|_| uses(&row.from)) {
-                let region = self.adapters[at].register_slots(rings)?;
-                *remote = region.remote(rings.slice_mut(0, rings.len()));
-                regions.push(region);
-            }
-            if let Some(memory) = lines.as_ref().filter(|_| uses(&row.to) && !by_adapter.contains_key(&at)) {
-                let region = self.adapters[at].register_sends(memory)?;
-                by_adapter.insert(at, Arc::new(Lines { memory: memory.clone(), region }));
-            }
-        }
-        let of_terms = newcomers.len() + remotes.len();
+        let pairs = self.connections[&peer].pairs.len();
+        let rings = self.on_every_rail(peer, row.from.len() * self.ring_bytes(), Adapter::register_slots)?;
+        let line_bytes = row.to.len() * self.window().slots as usize * LINE;
+        let lines = self.on_every_rail(peer, line_bytes, Adapter::register_slots)?;
+        let rails = (0..pairs).map(|pair| {
+            let remote = |(memory, regions): &(Memory, Vec<Region>)| {
+                regions[pair].remote(memory.slice_mut(0, memory.len()))
+            };
+            let of = |made: &Option<_>| made.as_ref().map_or_else(Remote::default, remote);
+            Landing { rings: of(&rings), lines: of(&lines), control: self.endpoint_to(peer, pair) }
+        });
+        let rails: Vec<_> = rails.collect();
+        let of_terms = newcomers.len() + rails.len();
         if of_terms > Terms::MOST {
             let what = format!("ib: {of_terms} queue pairs and rails to rank {peer}");
             return Err(Error::invalid(what, "set RDMACCL_IB_QPS_PER_CONNECTION lower"));
@@ -151,9 +147,37 @@ impl IbTransport {
             first_out,
             first_in,
             newcomers,
-            rings: remotes,
+            session: self.session,
+            rails,
         };
-        Ok(Prepared { terms, rings, regions, lines: by_adapter })
+        Ok(Prepared { terms, rings, lines })
+    }
+
+    /// Memory that each of a connection's rails knows, as links move from one to another. The regions are by pair of
+    /// rails; ports of one adapter have the same.
+    fn on_every_rail(
+        &self,
+        peer: Rank,
+        bytes: usize,
+        register: impl Fn(&Adapter, &Memory) -> Result<Region>,
+    ) -> Result<Option<(Memory, Vec<Region>)>> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let memory = Memory::allocate(bytes)?;
+        let connection = &self.connections[&peer];
+        let mut by_adapter: BTreeMap<usize, Region> = BTreeMap::new();
+        let mut regions = Vec::new();
+        for pair in 0..connection.pairs.len() {
+            let at = self.ports[connection.rail(pair)].adapter;
+            let region = match by_adapter.get(&at) {
+                Some(region) => region.clone(),
+                None => register(&self.adapters[at], &memory)?,
+            };
+            by_adapter.insert(at, region.clone());
+            regions.push(region);
+        }
+        Ok(Some((memory, regions)))
     }
 
     fn stride(&self) -> usize {
@@ -164,31 +188,47 @@ impl IbTransport {
         self.stride() * self.window().slots as usize
     }
 
-    fn window(&self) -> Window {
+    pub(super) fn window(&self) -> Window {
         Window::of(self.credits)
     }
 
     /// A queue pair that can take receives.
     fn add_lane(&mut self, peer: Rank, place: Place) -> Result<Newcomer> {
+        let home = self.connections[&peer].pair_of(place);
+        let seat = self.seat(peer, home)?;
+        let newcomer = Newcomer { place, number: seat.pair.number(), first_packet: first_packet() };
+        let id = self.lanes.len() as u32;
+        let connection = self.connections.get_mut(&peer).expect("met before");
+        let mut lane = Lane::new(seat, id, (peer, place), (connection.channels, Window::of(self.credits)));
+        connection.lanes.insert(place, id);
+        lane.fill()?;
+        self.lanes.push(lane);
+        Ok(newcomer)
+    }
+
+    /// A queue pair to a peer over a pair of rails, in its init state.
+    pub(super) fn seat(&mut self, peer: Rank, rails: usize) -> Result<Seat> {
         let connection = &self.connections[&peer];
-        let port = &self.ports[connection.rail(connection.pair_of(place))];
+        let port = &self.ports[connection.rail(rails)];
         let (at, number) = (port.adapter, port.rail.port);
-        let (channels, ends) = (connection.channels, connection.ends(&self.proposal, place));
-        let window = self.window();
+        let ends = connection.ends(&self.proposal, rails);
+        let caps = lane::caps(connection.channels, self.window());
         let adapter = &mut self.adapters[at];
-        let caps = lane::caps(channels, window);
-        let queue = adapter.queue(2 * (caps.sends + caps.receives))?;
+        let entries = lane::completions(caps);
+        let (place, queue) = adapter.queue(entries)?;
         let setup =
             QueuePairSetup { kind: QueuePairKind::Reliable, sends_to: &queue, receives_to: &queue, caps };
-        let pair = adapter.domain.queue_pair(&setup)?;
-        pair.init(number, self.settings.pkey_index, Access::REMOTE_WRITE)?;
-        let newcomer = Newcomer { place, number: pair.number(), first_packet: random() };
-        let id = self.lanes.len() as u32;
-        let mut lane = Lane::new(pair, id, peer, at, number, ends);
-        lane.fill(channels, window)?;
-        self.lanes.push(lane);
-        self.connections.get_mut(&peer).expect("met before").lanes.insert(place, id);
-        Ok(newcomer)
+        let made = adapter.domain.queue_pair(&setup).and_then(|pair| {
+            pair.init(number, self.settings.pkey_index, Access::REMOTE_WRITE)?;
+            Ok(pair)
+        });
+        match made {
+            Ok(pair) => Ok(Seat { pair, rails, adapter: at, port: number, queue: place, entries, ends }),
+            Err(error) => {
+                adapter.give_back(place, entries);
+                Err(error)
+            }
+        }
     }
 
     fn read_terms(
@@ -219,30 +259,39 @@ impl IbTransport {
         if !fits(theirs.first_out, theirs.to_peer.count) || !fits(theirs.first_in, theirs.from_peer.count) {
             return Err(of_peer(peer, "its links have impossible numbers"));
         }
-        if theirs.rings.len() != self.connections[&peer].pairs.len() {
+        if theirs.rails.len() != self.connections[&peer].pairs.len() {
             return Err(of_peer(peer, "it pairs the rails differently"));
         }
         Ok(())
     }
 
-    /// Connects the new queue pairs.
-    fn go_live(&mut self, prepared: &BTreeMap<Rank, Prepared>, theirs: &BTreeMap<Rank, Terms>) -> Result<()> {
+    /// Connects the new queue pairs. Gives the lanes whose queue pairs could not be, with the reasons.
+    fn go_live(
+        &mut self,
+        prepared: &BTreeMap<Rank, Prepared>,
+        theirs: &BTreeMap<Rank, Terms>,
+    ) -> Result<Vec<(usize, Error)>> {
+        let mut unconnected = Vec::new();
         for (&peer, Prepared { terms, .. }) in prepared {
             for ours in &terms.newcomers {
                 let mut newcomers = theirs[&peer].newcomers.iter();
                 let there = newcomers.find(|there| there.place == ours.place);
                 let there = there
                     .ok_or_else(|| of_peer(peer, "it spreads the links over queue pairs differently"))?;
-                let lane = self.connections[&peer].lanes[&ours.place];
-                let way = self.way_to(peer, ours.place, there.number, there.first_packet);
+                let lane = self.connections[&peer].lanes[&ours.place] as usize;
+                let rails = self.lanes[lane].seat.rails;
+                let way = self.way_to(peer, (rails, ours.place.way), there.number, there.first_packet);
                 let manner = self.manner_to(peer, ours.first_packet);
-                let lane = &mut self.lanes[lane as usize];
-                lane.pair.ready_to_receive(&way)?;
-                lane.pair.ready_to_send(&manner)?;
-                lane.live = true;
+                let pair = &self.lanes[lane].seat.pair;
+                match pair.ready_to_receive(&way).and_then(|()| pair.ready_to_send(&manner)) {
+                    Ok(()) => self.lanes[lane].start(),
+                    // Where there are other rails it begins as one that has failed on this.
+                    Err(error) if self.connections[&peer].pairs.len() > 1 => unconnected.push((lane, error)),
+                    Err(error) => return Err(error),
+                }
             }
         }
-        Ok(())
+        Ok(unconnected)
     }
 
     /// Adds the new links with a peer.
@@ -250,24 +299,33 @@ impl IbTransport {
         let connection = &self.connections[&peer];
         let (stride, ring_bytes, window) = (self.stride(), self.ring_bytes(), self.window());
         let slots = window.slots as usize;
-        for (i, &channel) in row.to.iter().enumerate() {
-            let place = connection.place(channel);
-            let pair = connection.pair_of(place);
-            let lines = &prepared.lines[&self.ports[connection.rail(pair)].adapter];
-            let ring = theirs.rings[pair].at((i * ring_bytes) as u64);
-            let their = theirs.first_in + i as u32;
-            let key = LinkKey { from: self.rank, to: peer, channel };
-            self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
-            self.outgoing.push(Outgoing::new(
-                key,
-                connection.lanes[&place],
-                (ring, stride as u64, their),
-                (Arc::clone(lines), i * slots),
-                window.slots,
-            ));
+        if let Some((memory, regions)) = &prepared.lines {
+            let rails = theirs.rails.iter().zip(regions);
+            let rails: Arc<[Rails]> = rails
+                .map(|(landing, region)| Rails { rings: landing.rings, region: region.clone() })
+                .collect();
+            for (i, &channel) in row.to.iter().enumerate() {
+                let lane = connection.lanes[&connection.place(channel)];
+                let their = theirs.first_in + i as u32;
+                let key = LinkKey { from: self.rank, to: peer, channel };
+                self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
+                self.outgoing.push(Outgoing::new(
+                    key,
+                    lane,
+                    ((i * ring_bytes) as u64, stride as u64, their),
+                    (memory.clone(), i * slots),
+                    (Arc::clone(&rails), self.lanes[lane as usize].seat.rails),
+                    window.slots,
+                ));
+            }
         }
+        let lines: Arc<[Remote]> = theirs.rails.iter().map(|landing| landing.lines).collect();
+        let regions = prepared.rings.iter().flat_map(|(_, regions)| regions.iter().cloned());
+        let regions: Arc<[Region]> = regions.collect();
         for (i, &channel) in row.from.iter().enumerate() {
-            let rings = prepared.rings.as_ref().expect("made for these links");
+            let (rings, _) = prepared.rings.as_ref().expect("made for these links");
+            let offset = (i * slots * LINE) as u64;
+            let board = Board { regions: Arc::clone(&regions), lines: Arc::clone(&lines), offset };
             let key = LinkKey { from: peer, to: self.rank, channel };
             let lane = connection.lanes[&connection.place(channel)];
             let their = theirs.first_out + i as u32;
@@ -277,6 +335,7 @@ impl IbTransport {
                 lane,
                 their,
                 (rings.clone(), i * ring_bytes, stride),
+                board,
                 window,
             ));
         }
@@ -287,7 +346,6 @@ impl IbTransport {
                 self.incoming[back as usize].back = Some(out);
             }
         }
-        self.regions.extend(prepared.regions.iter().cloned());
         self.link_bytes += (row.to.len() * slots * LINE + row.from.len() * ring_bytes) as u64;
         if row.to.is_empty() { Ok(()) } else { self.pool.ensure(&self.adapters) }
     }
@@ -309,6 +367,11 @@ fn ready(peer: Rank, word: &[u8]) -> Result<()> {
 }
 
 /// Where packet numbers begin: those of an earlier connection that still travel fit no new one.
-fn random() -> u32 {
-    RandomState::new().hash_one(0) as u32 & 0xff_ffff
+pub(super) fn first_packet() -> u32 {
+    random() as u32 & 0xff_ffff
+}
+
+/// 64 bits that nobody else can guess.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }

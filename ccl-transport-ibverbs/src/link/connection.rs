@@ -1,7 +1,9 @@
 //! What two ranks have agreed on: pairs of rails, packet sizes, queue pairs.
 
+use super::adapter::{Adapter, Port};
 use super::failure;
 use super::proposal::Proposal;
+use super::recovery::Correspondence;
 use super::terms::Place;
 use super::transport::IbTransport;
 use crate::choice::pairing::{Pair, Side, pair};
@@ -29,6 +31,8 @@ pub(crate) struct Connection {
     pub(crate) channels: u32,
     /// The lanes that are there.
     pub(crate) lanes: BTreeMap<Place, u32>,
+    /// Where datagrams to the peer go.
+    pub(crate) correspondence: Correspondence,
 }
 
 impl Connection {
@@ -56,6 +60,7 @@ impl Connection {
             queue_pairs: ours.queue_pairs.max(theirs.queue_pairs),
             channels: ours.channels.min(theirs.channels),
             lanes: BTreeMap::new(),
+            correspondence: Correspondence::default(),
             theirs,
         })
     }
@@ -86,9 +91,16 @@ impl Connection {
         (ours.offer.side(here, gid), self.theirs.offer.side(there, their_gid))
     }
 
+    /// Whether a pair of rails has all that it needs at this end.
+    pub(crate) fn is_usable(&self, ports: &[Port], adapters: &[Adapter], pair: usize) -> bool {
+        let (rail, gid) = self.pairs[pair].end(self.is_low);
+        let port = &ports[rail];
+        port.active && !adapters[port.adapter].dead && !port.missing.contains(&gid)
+    }
+
     /// Both ends in words.
-    pub(crate) fn ends(&self, ours: &Proposal, place: Place) -> String {
-        let (here, there) = self.sides(ours, self.pair_of(place));
+    pub(crate) fn ends(&self, ours: &Proposal, pair: usize) -> String {
+        let (here, there) = self.sides(ours, pair);
         format!(
             "connection from {here} (GID {}) to {there} (GID {}) of rank {}",
             here.gid().ip(),
@@ -99,10 +111,9 @@ impl Connection {
 }
 
 impl IbTransport {
-    /// How a queue pair becomes ready to receive.
-    pub(super) fn way_to(&self, peer: Rank, place: Place, number: u32, first_packet: u32) -> ReadyToReceive {
+    /// The way to a peer over a pair of rails, for queue pairs of such a way.
+    pub(super) fn path_to(&self, peer: Rank, pair: usize, way: u16) -> Path {
         let connection = &self.connections[&peer];
-        let pair = connection.pair_of(place);
         let (here, there) = connection.sides(&self.proposal, pair);
         let rail = &self.ports[connection.rail(pair)].rail;
         let gid = Gid(there.gid().address.octets());
@@ -115,12 +126,24 @@ impl IbTransport {
         };
         // Queue pairs of one pair of rails differ in their way; other turns take the same ways again.
         let labels = paths::flow_labels(seed(&here, &there), connection.ways());
-        let path = Path {
-            flow_label: if path.gid.is_some() { labels[usize::from(place.way)] } else { 0 },
+        Path {
+            flow_label: if path.gid.is_some() { labels[usize::from(way)] } else { 0 },
             traffic_class: quality::traffic_class(rail, &self.settings).value,
             service_level: quality::service_level(&self.settings).value,
             ..path
-        };
+        }
+    }
+
+    /// How a queue pair becomes ready to receive.
+    pub(super) fn way_to(
+        &self,
+        peer: Rank,
+        (pair, way): (usize, u16),
+        number: u32,
+        first_packet: u32,
+    ) -> ReadyToReceive {
+        let connection = &self.connections[&peer];
+        let path = self.path_to(peer, pair, way);
         let mtu = Mtu::of_bytes(connection.mtus[pair].value.into()).unwrap_or(Mtu::M256);
         ReadyToReceive {
             path,

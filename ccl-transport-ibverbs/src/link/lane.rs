@@ -1,11 +1,14 @@
-//! One queue pair to one peer, and what is posted to it.
+//! One queue pair to one peer, or another one in its place, and what is posted to it.
 //!
 //! All receives are without bytes: every message is an RDMA write with immediate, which takes one. As many are posted as
-//! the peer can have messages under way (the window of each link, two returns of credits per link, one goodbye), and a
-//! batch more, since they are posted again in batches. So the peer never finds none.
+//! the peer can have messages under way (the window of each link, two returns of credits and an offer per link, one goodbye),
+//! and a batch more, since they are posted again in batches. So the peer never finds none.
 
 use super::failure;
+use super::recovery::{Repair, Trouble};
+use super::terms::Place;
 use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate};
+use super::work::{Id, Work};
 use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, SendBatch, SendWork, Sge, Verb};
 use ccl_core::{Error, Rank, Result};
 
@@ -35,9 +38,9 @@ impl Window {
         Window { slots: credits + batch - 1, batch }
     }
 
-    /// Messages that the peer can have under way on a link of each direction: pieces, and returns of credits.
+    /// Messages that the peer can have under way on a link of each direction: pieces, returns of credits, and an offer.
     fn messages(self) -> u32 {
-        self.slots + self.slots / self.batch
+        self.slots + self.slots / self.batch + 1
     }
 }
 
@@ -63,18 +66,50 @@ pub(crate) fn caps(channels: u32, window: Window) -> Caps {
     }
 }
 
-/// A queue pair to a peer.
-pub(crate) struct Lane {
+/// Entries of a completion queue that a queue pair may fill: its own, and those that one before it has left.
+pub(crate) fn completions(caps: Caps) -> u32 {
+    2 * (caps.sends + caps.receives)
+}
+
+/// A queue pair, and where it is.
+pub(crate) struct Seat {
     pub(crate) pair: QueuePair,
-    pub(crate) peer: Rank,
+    /// Its pair of rails, by the connection's numbers.
+    pub(crate) rails: usize,
     /// Its place among the adapters.
     pub(crate) adapter: usize,
     /// The port of the adapter.
     pub(crate) port: u8,
+    /// Which of the adapter's completion queues it has, and how many of its entries.
+    pub(crate) queue: usize,
+    pub(crate) entries: u32,
     /// Both ends in words, for errors.
     pub(crate) ends: String,
+}
+
+impl Seat {
+    /// Nothing comes or goes by it any more.
+    pub(crate) fn fail(&self) {
+        if let Err(error) = self.pair.fail() {
+            tracing::debug!(target: "net", %error, "a queue pair cannot be moved to error");
+        }
+    }
+}
+
+/// What carries links to a peer: a queue pair, and another one where that fails.
+pub(crate) struct Lane {
+    pub(crate) seat: Seat,
+    pub(crate) peer: Rank,
+    /// Its name in words between the two ends.
+    pub(crate) place: Place,
     /// Its number among the lanes, which all its work requests carry.
     id: u32,
+    /// How many queue pairs came before the one that it has, modulo 2^16: its work requests carry that too.
+    era: u16,
+    /// How many the two ends have agreed to give up so far.
+    pub(crate) generation: u32,
+    /// Sends that were posted so far.
+    posted: u64,
     /// Sends that are posted and not known to be complete.
     outstanding: u32,
     /// Sends that are promised to reservations.
@@ -83,95 +118,131 @@ pub(crate) struct Lane {
     silent: u32,
     /// After so many one asks.
     interval: u32,
+    /// Sends that may be outstanding or held; none while it is not open.
+    room: u32,
+    /// Receives that it has.
+    receives_in_all: u32,
     /// Receives that were taken and are not posted again.
     taken: u32,
     /// Most bytes that are taken while posting.
     inline: usize,
     sends: SendBatch,
     receives: ReceiveBatch,
-    /// Whether it is connected.
-    pub(crate) live: bool,
+    /// Whether it sends, and posts its receives again.
+    pub(crate) open: bool,
+    /// While its queue pair has failed, and there is no other one yet.
+    pub(crate) repair: Option<Box<Repair>>,
+    /// Its last failure.
+    pub(crate) trouble: Option<Box<Trouble>>,
     /// Why it does not work any more.
     pub(crate) broken: Option<Error>,
+    said_goodbye: bool,
     /// The peer has said goodbye.
     pub(crate) gone: bool,
     pub(crate) work: Work,
 }
 
-/// What a transport has given its devices to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Sends posted.
-    pub sends: u64,
-    /// Sends among them whose bytes the device took while they were posted.
-    pub inline: u64,
-    /// Sends among them that asked for a completion.
-    pub signaled: u64,
-    /// Sends among them that only returned credits.
-    pub credits: u64,
-    /// Receives posted.
-    pub receives: u64,
-    /// Calls that posted either.
-    pub doorbells: u64,
-    /// Polls of completion queues.
-    pub polls: u64,
-    /// Completions that they gave.
-    pub completions: u64,
-}
-
-impl Work {
-    pub(crate) fn add(&mut self, more: Work) {
-        self.sends += more.sends;
-        self.inline += more.inline;
-        self.signaled += more.signaled;
-        self.credits += more.credits;
-        self.receives += more.receives;
-        self.doorbells += more.doorbells;
-        self.polls += more.polls;
-        self.completions += more.completions;
-    }
-}
-
-/// A send's number: the lane, and how many sends its completion stands for.
-pub(crate) fn split(id: u64) -> (usize, u32) {
-    (id as u32 as usize, (id >> 32) as u32)
-}
-
 impl Lane {
-    pub(crate) fn new(pair: QueuePair, id: u32, peer: Rank, adapter: usize, port: u8, ends: String) -> Lane {
-        let caps = pair.caps();
+    /// With a queue pair in its init state, for so many channels.
+    pub(crate) fn new(
+        seat: Seat,
+        id: u32,
+        (peer, place): (Rank, Place),
+        (channels, window): (u32, Window),
+    ) -> Lane {
         Lane {
             peer,
-            adapter,
-            port,
-            ends,
+            place,
             id,
+            era: 0,
+            generation: 0,
+            posted: 0,
             outstanding: 0,
             held: 0,
             silent: 0,
-            interval: (caps.sends / 4).clamp(1, 32),
+            interval: 1,
+            room: 0,
+            receives_in_all: receives(channels, window),
             taken: 0,
-            inline: caps.inline_bytes as usize,
+            inline: 0,
             sends: SendBatch::with_capacity(1),
-            receives: ReceiveBatch::with_capacity(caps.receives as usize),
-            live: false,
+            receives: ReceiveBatch::with_capacity(receives(channels, window) as usize),
+            open: false,
+            repair: None,
+            trouble: None,
             broken: None,
+            said_goodbye: false,
             gone: false,
             work: Work::default(),
-            pair,
+            seat,
         }
     }
 
-    /// Posts the first receives. The queue pair is in its init state.
-    pub(crate) fn fill(&mut self, channels: u32, window: Window) -> Result<()> {
-        self.taken = receives(channels, window);
+    /// Posts the first receives of a new queue pair, which is in its init state.
+    pub(crate) fn fill(&mut self) -> Result<()> {
+        let caps = self.seat.pair.caps();
+        self.interval = (caps.sends / 4).clamp(1, 32);
+        self.inline = caps.inline_bytes as usize;
+        (self.outstanding, self.silent, self.said_goodbye) = (0, 0, false);
+        self.taken = self.receives_in_all;
         self.refill()
+    }
+
+    /// The queue pair is connected at both ends.
+    pub(crate) fn start(&mut self) {
+        self.open = true;
+        self.room = self.seat.pair.caps().sends;
+    }
+
+    /// Nothing is sent by this queue pair any more.
+    pub(crate) fn stop(&mut self) {
+        self.open = false;
+        self.room = 0;
+    }
+
+    /// The peer has said goodbye.
+    #[cold]
+    pub(crate) fn leave(&mut self) {
+        self.gone = true;
+        self.stop();
+    }
+
+    /// Whether its queue pair has failed already, and what it flushes is expected.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| !repair.is_prepared())
+    }
+
+    /// Takes another queue pair in place of its own, which is given back.
+    pub(crate) fn take_seat(&mut self, seat: Seat) -> Seat {
+        self.era = self.era.wrapping_add(1);
+        std::mem::replace(&mut self.seat, seat)
+    }
+
+    /// Whether a work request was posted to the queue pair that it has now.
+    #[inline]
+    pub(crate) fn is_of_now(&self, id: Id) -> bool {
+        self.era == id.era
+    }
+
+    /// Whether no receive is left with the device: nothing comes by this queue pair any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.receives_in_all
+    }
+
+    /// Whether something has come by this queue pair.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// A receive came back unused.
+    pub(crate) fn flushed_receive(&mut self) {
+        self.taken += 1;
     }
 
     /// Whether one more send fits.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outstanding + self.held < self.pair.caps().sends
+        self.outstanding + self.held < self.room
     }
 
     /// Whether all sends are known to be complete.
@@ -188,19 +259,47 @@ impl Lane {
     /// Why nothing can be sent, if so.
     #[inline]
     pub(crate) fn fault(&self) -> Option<Error> {
-        if self.broken.is_none() && !self.gone {
-            return None;
-        }
-        let closed = || failure::of_peer(self.peer, format!("the peer has closed its end of {}", self.ends));
-        Some(self.broken.clone().unwrap_or_else(closed))
+        if self.open { None } else { self.why_closed() }
     }
 
-    /// Sends a piece, for which room is held.
+    #[cold]
+    fn why_closed(&self) -> Option<Error> {
+        let closed =
+            || failure::of_peer(self.peer, format!("the peer has closed its end of {}", self.seat.ends));
+        self.broken.clone().or_else(|| self.gone.then(closed))
+    }
+
+    /// Sends a piece, for which room is held. One that is not open keeps it for when it is. `wanted`: whether somebody
+    /// waits for its completion.
     #[inline]
-    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32) -> Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
         self.held -= 1;
+        if self.open { self.send_now(bytes, to, immediate, wanted) } else { Ok(()) }
+    }
+
+    /// Sends a piece. There must be room.
+    #[inline]
+    pub(crate) fn send_now(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
         let len: usize = bytes.iter().map(Sge::len).sum();
-        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), false)
+        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), wanted)
+    }
+
+    /// The number of the send that is posted next, if it is; of a piece that is kept, one that is never reached.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        if self.open { self.posted } else { u64::MAX }
+    }
+
+    /// Whether the send of this number is complete, and so will not be made again.
+    #[inline]
+    pub(crate) fn has_done(&self, send: u64) -> bool {
+        self.repair.is_none() && send < self.posted - u64::from(self.outstanding)
+    }
+
+    /// Says where what comes next on the peer's link may go. There must be room.
+    pub(crate) fn offer(&mut self, record: Sge, to: Remote, link: u32) -> Result<()> {
+        self.work.offers += 1;
+        self.post(&[record], to, Immediate::Offer { link }.encode(), record.len() <= self.inline, false)
     }
 
     /// Returns credits, in a message without bytes. There must be room.
@@ -210,24 +309,31 @@ impl Lane {
         self.post(&[], Remote::default(), immediate, false, false)
     }
 
+    /// Whether the last message of this queue pair was sent.
+    pub(crate) fn has_said_goodbye(&self) -> bool {
+        self.said_goodbye
+    }
+
     /// Sends the last message, whose completion is wanted. There must be room.
     pub(crate) fn say_goodbye(&mut self) -> Result<()> {
+        self.said_goodbye = true;
         self.post(&[], Remote::default(), Immediate::Goodbye.encode(), false, true)
     }
 
     #[inline]
-    fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, last: bool) -> Result<()> {
+    fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, wanted: bool) -> Result<()> {
         self.silent += 1;
-        let signaled = last || self.silent >= self.interval;
-        let id = u64::from(self.id) | u64::from(self.silent) << 32;
+        let signaled = wanted || self.silent >= self.interval;
+        let id = Id { lane: self.id, sends: self.silent as u16, era: self.era }.encode();
         let verb = Verb::WriteImmediate(to, immediate);
         let inline = inline && !bytes.is_empty();
         self.sends.push(SendWork { id, verb, bytes, inline, signaled, solicited: false });
-        if let Err(error) = self.pair.post_send(&mut self.sends) {
+        if let Err(error) = self.seat.pair.post_send(&mut self.sends) {
             self.sends.clear();
             return Err(error);
         }
         self.outstanding += 1;
+        self.posted += 1;
         self.work.sends += 1;
         self.work.doorbells += 1;
         self.work.inline += u64::from(inline);
@@ -248,17 +354,18 @@ impl Lane {
     #[inline]
     pub(crate) fn took_receive(&mut self) -> Result<()> {
         self.taken += 1;
-        if self.taken >= BATCH && self.broken.is_none() { self.refill() } else { Ok(()) }
+        if self.taken >= BATCH && self.open { self.refill() } else { Ok(()) }
     }
 
     fn refill(&mut self) -> Result<()> {
+        let id = Id { lane: self.id, sends: 0, era: self.era }.encode();
         for _ in 0..self.taken {
-            self.receives.push(self.id.into(), None);
+            self.receives.push(id, None);
         }
         self.work.receives += u64::from(self.taken);
         self.work.doorbells += 1;
         self.taken = 0;
-        let posted = self.pair.post_receive(&mut self.receives);
+        let posted = self.seat.pair.post_receive(&mut self.receives);
         self.receives.clear();
         posted
     }
@@ -266,7 +373,7 @@ impl Lane {
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("pair", &self.pair).field("ends", &self.ends).finish()
+        f.debug_struct("Lane").field("pair", &self.seat.pair).field("ends", &self.seat.ends).finish()
     }
 }
 
@@ -277,8 +384,8 @@ mod tests {
     #[test]
     fn a_device_with_few_work_requests_carries_fewer_channels() {
         let window = Window::of(32);
-        assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 49));
-        let carried = [16384, 17 + 2 * 49, 17 + 49, 17 + 48].map(|limit| channels(limit, window));
+        assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 50));
+        let carried = [16384, 17 + 2 * 50, 17 + 50, 17 + 49].map(|limit| channels(limit, window));
         assert_eq!(carried, [4, 2, 1, 0]);
         for credits in [1, 2, 3, 32, 33, 1024] {
             let window = Window::of(credits);
@@ -287,10 +394,5 @@ mod tests {
             assert!(window.slots / window.batch <= 2 && window.slots < 2 * credits && window.slots < 2048);
             assert!(window.slots - (window.batch - 1) == credits, "all but a batch is returned");
         }
-    }
-
-    #[test]
-    fn a_sends_number_says_its_lane_and_how_many_it_stands_for() {
-        assert_eq!(split(7 | 9 << 32), (7, 9));
     }
 }

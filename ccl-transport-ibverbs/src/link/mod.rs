@@ -1,12 +1,15 @@
 //! Links over queue pairs.
 //!
 //! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs. Links are spread
-//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order. One
-//! completion queue per device serves all of them, and whoever polls it moves everybody's links.
+//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order, or with
+//! the one that takes its place when it fails ([`recovery`]). One completion queue per device serves all of them, and whoever polls it moves everybody's links.
 //!
 //! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
 //! that owes half of its credits sends a message for them. So an exchange needs no message besides the plan's.
+//!
+//! Memory that was [registered] is sent from where it lies, behind a header of its own; and what comes for registered memory
+//! is written there by its sender, if that has heard of it in time ([`offers`]).
 //!
 //! Connecting ([`connect`]) takes three words to each peer: what I have ([`proposal`]), my queue pairs and rings
 //! ([`terms`]), ready. Every number that comes from a peer is checked before it is used.
@@ -20,18 +23,22 @@ mod fabric;
 mod failure;
 mod incoming;
 mod lane;
+mod offers;
 mod outgoing;
 mod park;
 mod pool;
 mod progress;
 mod proposal;
+mod recovery;
+mod registered;
 mod survey;
 #[allow(unsafe_code)]
 mod sys;
 mod terms;
 mod transport;
 mod wire;
+mod work;
 
-pub use lane::Work;
 pub use survey::survey;
 pub use transport::IbTransport;
+pub use work::Work;

@@ -4,26 +4,46 @@
 //! line `k mod window` of the sender's; longer pieces wait in a slot of the pool. Both are free again when the receiver has
 //! released the message, not when the device has sent it.
 
+use super::offers::{RECORD, Target};
 use super::pool::Pool;
-use super::sys::write_header;
-use super::wire::{FRONT, HEADER, Header, Immediate, LINE};
+use super::sys::{read_header, write_header};
+use super::wire::{FIRST, FRONT, HEADER, Header, Immediate, LINE, after};
 use crate::verbs::{Memory, Region, Remote, Sge};
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Counters, LinkKey};
 use std::sync::Arc;
 
-/// In place of a slot's number: the message was in its line.
-const IN_LINE: u32 = u32::MAX;
+/// Where the bytes of a message wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// In its line, behind the header.
+    Line,
+    /// In a slot of the pool.
+    Slot(u32),
+    /// In registered memory of the user.
+    User(Piece),
+}
 
 /// A word of a peer that no correct one could have sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
-/// The lines of all links that one connect opened over one adapter.
-#[derive(Debug)]
-pub(crate) struct Lines {
-    pub(crate) memory: Memory,
+/// What links that were opened together need of a pair of rails.
+#[derive(Clone, Debug)]
+pub(crate) struct Rails {
+    /// Where their rings begin at the receiver.
+    pub(crate) rings: Remote,
+    /// Their lines, as the adapter here knows them.
     pub(crate) region: Region,
+}
+
+/// A message that waits to be sent again.
+pub(crate) struct Again {
+    pub(crate) len: usize,
+    pub(crate) body: Body,
+    pub(crate) head: Sge,
+    pub(crate) to: Remote,
+    pub(crate) immediate: u32,
 }
 
 /// A link's sending end.
@@ -39,14 +59,27 @@ pub(crate) struct Outgoing {
     stride: u64,
     /// The receiver's number of the link.
     their: u32,
-    lines: Arc<Lines>,
-    /// Where ours begin there.
+    /// The lines of all links that were opened together, and where ours begin.
+    lines: Memory,
     first_line: usize,
+    /// The lines, as the lane's adapter knows them.
+    region: Region,
+    /// By pair of rails; where our ring lies behind the first.
+    rails: Arc<[Rails]>,
+    offset: u64,
     window: u32,
     published: u32,
     released: u32,
-    /// The pool's slot of each message that is not released, or [`IN_LINE`].
-    slots: Box<[u32]>,
+    /// Where the next message waits, and the oldest that is not released.
+    head: u32,
+    tail: u32,
+    /// Where the bytes of each message are that is not released.
+    bodies: Box<[Body]>,
+    /// The receiver's last offer, and how many there were.
+    target: Option<Target>,
+    heard: u32,
+    /// The lane's last send of this link from a user's memory, if it is not known to be complete.
+    pub(crate) lent: Option<u64>,
     /// Whether a sender holds a reservation that uses this link.
     pub(crate) reserved: bool,
     pub(crate) counters: Counters,
@@ -56,23 +89,32 @@ impl Outgoing {
     pub(crate) fn new(
         key: LinkKey,
         lane: u32,
-        (ring, stride, their): (Remote, u64, u32),
-        (lines, first_line): (Arc<Lines>, usize),
+        (offset, stride, their): (u64, u64, u32),
+        (lines, first_line): (Memory, usize),
+        (rails, at): (Arc<[Rails]>, usize),
         window: u32,
     ) -> Outgoing {
         Outgoing {
             key,
             lane,
             back: None,
-            ring,
+            ring: rails[at].rings.at(offset),
             stride,
             their,
             lines,
             first_line,
+            region: rails[at].region.clone(),
+            rails,
+            offset,
             window,
-            published: 0,
-            released: 0,
-            slots: vec![IN_LINE; window as usize].into(),
+            published: FIRST,
+            released: FIRST,
+            head: 0,
+            tail: 0,
+            bodies: vec![Body::Line; window as usize].into(),
+            target: None,
+            heard: 0,
+            lent: None,
             reserved: false,
             counters: Counters::default(),
         }
@@ -90,43 +132,107 @@ impl Outgoing {
         self.published.wrapping_sub(self.released)
     }
 
-    #[inline]
-    fn position(&self) -> u32 {
-        self.published % self.window
+    /// Messages that the receiver has released, as far as we know.
+    pub(crate) fn taken(&self) -> u32 {
+        self.released
     }
 
-    fn line(&self, offset: usize, len: usize) -> PieceMut {
-        let at = (self.first_line + self.position() as usize) * LINE;
-        self.lines.memory.slice_mut(at + offset, len)
+    /// Messages that were published from this number on.
+    pub(crate) fn since(&self, number: u32) -> u32 {
+        self.published.wrapping_sub(number)
+    }
+
+    #[inline]
+    fn line(&self, position: u32, offset: usize, len: usize) -> PieceMut {
+        let at = (self.first_line + position as usize) * LINE;
+        self.lines.slice_mut(at + offset, len)
     }
 
     /// Where a short message is written before it is published.
     #[inline]
     pub(crate) fn inline_piece(&self, len: usize) -> PieceMut {
-        self.line(FRONT, len)
+        self.line(self.head, FRONT, len)
     }
 
     /// The next message, as the work request needs it: its bytes, which begin with the header, where to and with what number.
     /// `released` counts for the link of the other direction.
     #[inline]
     pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool) -> (Sge, Remote, u32) {
-        let header = Header { tag, number: self.published, len: len as u32, released };
-        write_header(self.line(FRONT - HEADER, HEADER), header.encode());
-        let bytes = HEADER + if is_inline { len } else { 0 };
-        let sge = self.lines.region.sge_mut(self.line(FRONT - HEADER, bytes));
-        let slot = self.position();
+        let header = Header { tag, number: self.published, len: len as u32, released, heard: self.heard };
+        self.put(self.head, header, is_inline)
+    }
+
+    #[inline]
+    fn put(&self, slot: u32, header: Header, is_inline: bool) -> (Sge, Remote, u32) {
+        write_header(self.line(slot, FRONT - HEADER, HEADER), header.encode());
+        let bytes = HEADER + if is_inline { header.len as usize } else { 0 };
+        let sge = self.region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
         let to = self.ring.at(u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
         (sge, to, Immediate::Piece { link: self.their, slot }.encode())
     }
 
-    /// The message has been handed over; `slot` is the pool's, if it was not in the line.
+    /// Where the next message goes by the receiver's offer, and with what number.
     #[inline]
-    pub(crate) fn published(&mut self, len: usize, slot: Option<u32>) {
-        self.slots[self.position() as usize] = slot.unwrap_or(IN_LINE);
+    pub(crate) fn direct(&self, tag: u64, len: usize) -> Option<(Remote, u32)> {
+        let to = self.target.as_ref()?.place(self.published, tag, len)?;
+        Some((to, Immediate::Direct { link: self.their, offer: self.heard }.encode()))
+    }
+
+    /// A record of an offer has come.
+    pub(crate) fn hear(&mut self) -> Result<(), Corrupt> {
+        let record = self.lines.read::<RECORD>(self.first_line * LINE);
+        self.target = Some(Target::decode(record).ok_or(Corrupt("an offer that makes no sense"))?);
+        self.heard = self.heard.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The lane has another queue pair, on this pair of rails. Offers were for the one before.
+    pub(crate) fn move_to(&mut self, rails: usize) {
+        (self.target, self.heard) = (None, 0);
+        let to = &self.rails[rails];
+        self.ring = to.rings.at(self.offset);
+        self.region = to.region.clone();
+    }
+
+    /// The receiver expects message `next`, and has released so many.
+    pub(crate) fn settle(&mut self, next: u32, released: u32, pool: &mut Pool) -> Result<(), Corrupt> {
+        if self.since(next) > self.in_flight() || self.since(next) > self.since(released) {
+            return Err(Corrupt("it expects a message that was never sent, or was released"));
+        }
+        self.credit(released, u32::MAX, pool).map(drop)
+    }
+
+    /// The message that was published so many ago, at most a window; all of it but `released` as it was then.
+    pub(crate) fn again(&self, ago: u32, released: u32) -> Again {
+        let slot = (self.head + self.window - ago) % self.window;
+        let header = Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()));
+        let body = self.bodies[slot as usize];
+        let header = Header { released, heard: self.heard, ..header };
+        let (head, to, immediate) = self.put(slot, header, matches!(body, Body::Line));
+        Again { len: header.len as usize, body, head, to, immediate }
+    }
+
+    /// The message has been handed over.
+    #[inline]
+    pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool) {
+        self.bodies[self.head as usize] = body;
+        self.head = after(self.head, self.window);
         self.published = self.published.wrapping_add(1);
-        self.counters.pieces += 1;
-        self.counters.bytes += len as u64;
-        self.counters.inline += u64::from(slot.is_none());
+        let counters = &mut self.counters;
+        counters.pieces += 1;
+        counters.bytes += len as u64;
+        match body {
+            Body::Line => counters.inline += 1,
+            Body::Slot(_) => {}
+            Body::User(_) => {
+                counters.referenced += 1;
+                counters.referenced_bytes += len as u64;
+            }
+        }
+        if is_direct {
+            counters.direct += 1;
+            counters.direct_bytes += len as u64;
+        }
     }
 
     /// The receiver has released so many messages in all, modulo 2^`bits` of `mask`. Whether that is news.
@@ -137,10 +243,11 @@ impl Outgoing {
             return Err(Corrupt("it returns credits that it never had"));
         }
         for _ in 0..more {
-            let slot = std::mem::replace(&mut self.slots[(self.released % self.window) as usize], IN_LINE);
-            if slot != IN_LINE {
+            let body = &mut self.bodies[self.tail as usize];
+            if let Body::Slot(slot) = std::mem::replace(body, Body::Line) {
                 pool.put(slot);
             }
+            self.tail = after(self.tail, self.window);
             self.released = self.released.wrapping_add(1);
         }
         Ok(more > 0)

@@ -1,5 +1,6 @@
 //! Sleeping until something happens, and the end.
 
+use super::recovery::LINGER;
 use super::transport::IbTransport;
 use ccl_core::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -25,7 +26,8 @@ impl IbTransport {
         if self.look()? {
             return Ok(());
         }
-        self.wait(end.saturating_duration_since(Instant::now()))?;
+        let limit = end.saturating_duration_since(Instant::now());
+        self.wait(limit.min(self.until_next_word()))?;
         for adapter in &self.adapters {
             while adapter.channel.next_event()?.is_some() {}
         }
@@ -54,25 +56,28 @@ impl IbTransport {
     /// that was sent, and a queue pair that is destroyed forgets what it has not sent.
     fn say_goodbye(&mut self) -> Result<()> {
         self.progress_all()?;
-        for lane in &mut self.lanes {
-            if lane.live && lane.fault().is_none() && lane.has_room() {
-                lane.say_goodbye()?;
+        let start = Instant::now();
+        loop {
+            // Also by queue pairs that take the place of others meanwhile.
+            for lane in &mut self.lanes {
+                if lane.open && lane.has_room() && !lane.has_said_goodbye() {
+                    lane.say_goodbye()?;
+                }
             }
-        }
-        let end = Instant::now() + FAREWELL;
-        while self.lanes.iter().any(|lane| !lane.is_drained() && lane.fault().is_none()) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+            let limit = if self.is_behind() { LINGER } else { FAREWELL };
+            let waits = self.is_behind() || self.lanes.iter().any(|lane| lane.open && !lane.is_drained());
+            let left = limit.saturating_sub(start.elapsed());
+            if !waits || left.is_zero() {
+                return Ok(());
             }
             self.sleep(left.min(GLANCE))?;
         }
-        Ok(())
     }
 }
 
 impl Drop for IbTransport {
     fn drop(&mut self) {
+        self.tell_work();
         if self.abandoned {
             return;
         }

@@ -6,7 +6,7 @@ use ccl_core::Rank;
 use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u64 = 0x6962_7465_726d_0001;
+const MAGIC: u64 = 0x6962_7465_726d_0003;
 
 /// Which queue pair of a connection: its way, and how many before it on that way are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,13 +36,26 @@ pub(crate) struct Terms {
     /// Its number of the first link from the peer.
     pub(crate) first_in: u32,
     pub(crate) newcomers: Vec<Newcomer>,
-    /// Where the slots of the links from the peer begin, for each pair of rails; all links have room in each.
-    pub(crate) rings: Vec<Remote>,
+    /// What datagrams to the rank must show.
+    pub(crate) session: u64,
+    /// For each pair of rails.
+    pub(crate) rails: Vec<Landing>,
+}
+
+/// What a rank has at its end of a pair of rails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Landing {
+    /// Where the slots of the links from the peer begin; all links have room over each pair.
+    pub(crate) rings: Remote,
+    /// Where the lines of the links to the peer begin, in front of which it writes its offers.
+    pub(crate) lines: Remote,
+    /// The number of the queue pair for datagrams.
+    pub(crate) control: u32,
 }
 
 impl Terms {
     /// Queue pairs and pairs of rails that a word of 4096 bytes has room for.
-    pub(crate) const MOST: usize = 250;
+    pub(crate) const MOST: usize = 140;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
@@ -61,10 +74,14 @@ impl Terms {
             out.u32(*number);
             out.u32(*first_packet);
         }
-        out.u16(self.rings.len() as u16);
-        for ring in &self.rings {
-            out.u64(ring.address);
-            out.u32(ring.key);
+        out.u64(self.session);
+        out.u16(self.rails.len() as u16);
+        for Landing { rings, lines, control } in &self.rails {
+            for at in [rings, lines] {
+                out.u64(at.address);
+                out.u32(at.key);
+            }
+            out.u32(*control);
         }
         out.0
     }
@@ -83,9 +100,14 @@ impl Terms {
             Some(Newcomer { place, number, first_packet: bytes.u32()? & 0xff_ffff })
         };
         let newcomers = (0..bytes.u16()?).map(|_| newcomer(&mut bytes)).collect::<Option<_>>()?;
-        let ring = |bytes: &mut Reader<'_>| Some(Remote { address: bytes.u64()?, key: bytes.u32()? });
-        let rings = (0..bytes.u16()?).map(|_| ring(&mut bytes)).collect::<Option<_>>()?;
-        bytes.end(Terms { rank, to_peer, from_peer, first_out, first_in, newcomers, rings })
+        let session = bytes.u64()?;
+        let landing = |bytes: &mut Reader<'_>| {
+            let mut remote = || Some(Remote { address: bytes.u64()?, key: bytes.u32()? });
+            let (rings, lines) = (remote()?, remote()?);
+            Some(Landing { rings, lines, control: bytes.u32().filter(|number| *number < 1 << 24)? })
+        };
+        let rails = (0..bytes.u16()?).map(|_| landing(&mut bytes)).collect::<Option<_>>()?;
+        bytes.end(Terms { rank, to_peer, from_peer, first_out, first_in, newcomers, session, rails })
     }
 }
 
@@ -133,7 +155,15 @@ mod tests {
             first_out: 7,
             first_in: 9,
             newcomers: (0..Terms::MOST as u16 / 2).map(newcomer).collect(),
-            rings: vec![Remote { address: u64::MAX, key: 5 }; Terms::MOST / 2],
+            session: u64::MAX - 1,
+            rails: vec![
+                Landing {
+                    rings: Remote { address: u64::MAX, key: 5 },
+                    lines: Remote { address: 1, key: u32::MAX },
+                    control: 0xff_ffff
+                };
+                Terms::MOST / 2
+            ],
         };
         let bytes = terms.encode();
         assert!(bytes.len() <= 4096, "{}", bytes.len());

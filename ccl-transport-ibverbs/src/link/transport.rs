@@ -2,26 +2,35 @@
 
 use super::adapter::{Adapter, Port};
 use super::brief::Brief;
+use super::connect::random;
 use super::connection::Connection;
 use super::fabric::Sender;
 use super::incoming::Incoming;
-use super::lane::{self, Lane, Window, Work};
+use super::lane::{self, Lane, Window};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
+use super::recovery::Word;
+use super::registered::Registered;
 use super::wire::INLINE_BYTES;
+use super::work::Work;
 use super::{failure, survey};
 use crate::choice::pairing::Offer;
 use crate::choice::{nearness, paths, rails, window};
 use crate::config::IbConfig;
-use crate::verbs::{Completion, Context, Region};
+use crate::verbs::{Completion, Context};
 use ccl_core::config::Ib;
+use ccl_core::simd::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    UserMemory,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Calls of `flush` between two looks for words.
+const LOOK: u32 = 16;
 
 /// Completions that are taken at a time.
 const POLLED: usize = 32;
@@ -34,6 +43,8 @@ pub struct IbTransport {
     pub(super) slot_bytes: usize,
     pub(super) credits: u32,
     pub(super) settings: Ib,
+    /// How long a connection that failed is tried.
+    pub(super) recovery: Duration,
     brief: Brief,
     /// What every peer is told first.
     pub(super) proposal: Proposal,
@@ -46,13 +57,25 @@ pub struct IbTransport {
     pub(super) directory: Directory,
     pub(super) senders: Vec<Sender>,
     pub(super) pool: Pool,
-    /// Keeps the receivers' rings registered.
-    pub(super) regions: Vec<Region>,
+    /// Memory of users that the devices may use.
+    pub(super) registered: Registered,
     /// Bytes of lines and rings.
     pub(super) link_bytes: u64,
     pub(super) adapters: Vec<Adapter>,
+    /// What datagrams to this rank must show.
+    pub(super) session: u64,
+    /// Whether there is something to do besides the completions: one of the next four.
+    pub(super) chores: bool,
     /// Whether credits wait for room in a queue.
     pub(super) owing: bool,
+    /// Lanes whose queue pairs have failed and are to be replaced.
+    pub(super) repairing: u32,
+    /// Words of peers about them.
+    pub(super) heard: Vec<Word>,
+    /// The error of a lane that was given up with messages that its receiver has not got.
+    pub(super) lost: Option<Error>,
+    /// Calls of `flush` until it looks for words once more.
+    pub(super) until_look: u32,
     /// Why connecting failed once.
     pub(super) failed: Option<Error>,
     /// Whether a call has failed, so that nobody waits for what was sent.
@@ -92,6 +115,7 @@ impl IbTransport {
             slot_bytes: config.slot_bytes,
             credits: config.credits,
             settings: config.ib.clone(),
+            recovery: config.recovery,
             brief,
             proposal: Proposal {
                 rank,
@@ -110,10 +134,16 @@ impl IbTransport {
             directory: Directory::new(rank, ranks),
             senders: Vec::new(),
             pool: Pool::new(config.slot_bytes),
-            regions: Vec::new(),
+            registered: Registered::default(),
             link_bytes: 0,
             adapters,
+            session: random(),
+            chores: false,
             owing: false,
+            repairing: 0,
+            heard: Vec::new(),
+            lost: None,
+            until_look: 0,
             failed: None,
             abandoned: false,
             events: 0,
@@ -125,11 +155,36 @@ impl IbTransport {
         Ok(transport)
     }
 
+    #[cold]
+    fn flush_now(&mut self) -> Result<bool> {
+        self.until_look = LOOK;
+        self.progress_all()?;
+        match self.lost.clone() {
+            Some(error) => Err(error),
+            None => Ok(!self.owing && !self.is_behind()),
+        }
+    }
+
     /// What the devices were given to do so far, on all links together.
     pub fn work(&self) -> Work {
         let mut work = self.work;
         self.lanes.iter().for_each(|lane| work.add(lane.work));
         work
+    }
+
+    /// Says what the devices have done, when the links end.
+    pub(super) fn tell_work(&self) {
+        let sum = |of: fn(&Counters) -> u64| self.outgoing.iter().map(|link| of(&link.counters)).sum::<u64>();
+        let (pieces, inline, referenced) = (sum(|c| c.pieces), sum(|c| c.inline), sum(|c| c.referenced));
+        if pieces > 0 {
+            let Work { sends, credits, offers, receives, doorbells, polls, completions, .. } = self.work();
+            let (rank, bytes, direct) = (self.rank, sum(|c| c.bytes), sum(|c| c.direct));
+            let slots = pieces - inline - referenced;
+            tracing::info!(
+                target: "net", rank, pieces, inline, slots, referenced, direct, bytes, sends, credits, offers, receives,
+                doorbells, polls, completions, "links end"
+            );
+        }
     }
 
     fn warn_of_small_windows(&self) {
@@ -158,7 +213,7 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
                 adapters.len() - 1
             }
         };
-        ports.push(Port { rail, adapter });
+        ports.push(Port { rail, adapter, active: true, missing: Vec::new(), control: None });
     }
     Ok((adapters, ports))
 }
@@ -227,20 +282,35 @@ impl Transport for IbTransport {
         self.directory.receiver(peer, channel)
     }
 
-    /// Devices send by themselves; only credits may wait here, for room in a queue.
+    /// Devices send by themselves; what waits here are credits for room in a queue, and messages whose queue pair failed.
+    /// A rank that waits for others than its peers here looks for their words now and then.
+    #[inline]
     fn flush(&mut self) -> Result<bool> {
-        if self.owing {
-            self.progress_all()?;
-        }
-        Ok(!self.owing)
+        self.until_look = self.until_look.wrapping_sub(1);
+        if self.chores || self.until_look >= LOOK { self.flush_now() } else { Ok(true) }
     }
 
     fn park(&mut self, limit: Duration) -> Result<()> {
         self.sleep(limit)
     }
 
+    fn register(&mut self, memory: &UserMemory) -> Result<bool> {
+        self.registered.add(memory);
+        Ok(true)
+    }
+
+    fn deregister(&mut self, piece: Piece) -> Result<()> {
+        self.registered.remove(piece);
+        // What they say is not looked at any more: that memory may go.
+        self.incoming.iter_mut().for_each(Incoming::lapse);
+        Ok(())
+    }
+
+    /// Without its registrations no device touches the users' memory.
     fn withdraw(&mut self) {
         self.abandoned = true;
+        self.registered.clear();
+        self.incoming.iter_mut().for_each(Incoming::lapse);
     }
 
     fn describe(&self, peer: Rank) -> String {

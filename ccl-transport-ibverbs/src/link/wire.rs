@@ -14,21 +14,32 @@ pub(crate) const INLINE_BYTES: usize = LINE - FRONT;
 /// Bits of the immediate that say which slot, or how many credits: more than the most credits of a link.
 const VALUE_BITS: u32 = 11;
 /// Bits that number a link.
-const LINK_BITS: u32 = 19;
+const LINK_BITS: u32 = 18;
 /// Links of a rank in one direction.
 pub(crate) const MOST_LINKS: u32 = 1 << LINK_BITS;
+
+/// The number of a link's first message. Numbers begin anew after 2³²: so soon that it is seen.
+pub(crate) const FIRST: u32 = u32::MAX - 100;
+
+/// The place of a ring after this one.
+#[inline]
+pub(crate) fn after(position: u32, window: u32) -> u32 {
+    if position + 1 == window { 0 } else { position + 1 }
+}
 
 /// What stands in front of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The call's tag.
     pub(crate) tag: u64,
-    /// The message's number on its link, from 0, modulo 2³².
+    /// The message's number on its link, from [`FIRST`] on, modulo 2³².
     pub(crate) number: u32,
     /// Bytes of the piece.
     pub(crate) len: u32,
     /// Messages that the sender has released on the link of the other direction, modulo 2³²; 0 if there is none.
     pub(crate) released: u32,
+    /// Offers for this link that its sender has heard of, modulo 2³².
+    pub(crate) heard: u32,
 }
 
 impl Header {
@@ -38,13 +49,14 @@ impl Header {
         bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.len.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.released.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.heard.to_le_bytes());
         bytes
     }
 
     pub(crate) fn decode(bytes: [u8; HEADER]) -> Header {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let tag = u64::from(word(0)) | u64::from(word(4)) << 32;
-        Header { tag, number: word(8), len: word(12), released: word(16) }
+        Header { tag, number: word(8), len: word(12), released: word(16), heard: word(20) }
     }
 }
 
@@ -57,28 +69,37 @@ pub(crate) enum Immediate {
     Credit { link: u32, released: u32 },
     /// Nothing follows from this queue pair, and nothing that is sent to it is read any more.
     Goodbye,
+    /// A record of an offer lies at the sender's link (the one who gets this).
+    Offer { link: u32 },
+    /// A piece lies where it goes by this offer for the receiver's link, by number modulo 2^11.
+    Direct { link: u32, offer: u32 },
 }
 
 impl Immediate {
-    pub(crate) const CREDIT_MASK: u32 = (1 << VALUE_BITS) - 1;
+    /// What is left of credits and of numbers of offers.
+    pub(crate) const MASK: u32 = (1 << VALUE_BITS) - 1;
 
     pub(crate) fn encode(self) -> u32 {
         let (kind, link, value) = match self {
             Immediate::Piece { link, slot } => (0, link, slot),
-            Immediate::Credit { link, released } => (1, link, released & Self::CREDIT_MASK),
+            Immediate::Credit { link, released } => (1, link, released & Self::MASK),
             Immediate::Goodbye => (2, 0, 0),
+            Immediate::Offer { link } => (3, link, 0),
+            Immediate::Direct { link, offer } => (4, link, offer & Self::MASK),
         };
-        debug_assert!(link < MOST_LINKS && value <= Self::CREDIT_MASK);
+        debug_assert!(link < MOST_LINKS && value <= Self::MASK);
         kind << (LINK_BITS + VALUE_BITS) | link << VALUE_BITS | value
     }
 
     /// `None`: no version of this library sends it.
     pub(crate) fn decode(word: u32) -> Option<Immediate> {
-        let (link, value) = (word >> VALUE_BITS & (MOST_LINKS - 1), word & Self::CREDIT_MASK);
+        let (link, value) = (word >> VALUE_BITS & (MOST_LINKS - 1), word & Self::MASK);
         match word >> (LINK_BITS + VALUE_BITS) {
             0 => Some(Immediate::Piece { link, slot: value }),
             1 => Some(Immediate::Credit { link, released: value }),
-            2 if word << 2 == 0 => Some(Immediate::Goodbye),
+            2 if (link, value) == (0, 0) => Some(Immediate::Goodbye),
+            3 if value == 0 => Some(Immediate::Offer { link }),
+            4 => Some(Immediate::Direct { link, offer: value }),
             _ => None,
         }
     }
@@ -90,6 +111,8 @@ impl fmt::Debug for Immediate {
             Immediate::Piece { link, slot } => write!(f, "piece in slot {slot} of link {link}"),
             Immediate::Credit { link, released } => write!(f, "credit {released} of link {link}"),
             Immediate::Goodbye => f.write_str("goodbye"),
+            Immediate::Offer { link } => write!(f, "offer for link {link}"),
+            Immediate::Direct { link, offer } => write!(f, "piece by offer {offer} for link {link}"),
         }
     }
 }
@@ -100,17 +123,20 @@ mod tests {
 
     #[test]
     fn headers_and_immediates_survive_the_way() {
-        let header = Header { tag: u64::MAX - 7, number: 1, len: 2, released: 0xfedc_ba98 };
+        let header =
+            Header { tag: u64::MAX - 7, number: 1, len: 2, released: 0xfedc_ba98, heard: 0x0102_0304 };
         assert_eq!(Header::decode(header.encode()), header);
         let all = [
             Immediate::Piece { link: MOST_LINKS - 1, slot: 1023 },
             Immediate::Piece { link: 0, slot: 0 },
             Immediate::Credit { link: 5, released: 2047 },
             Immediate::Goodbye,
+            Immediate::Offer { link: MOST_LINKS - 1 },
+            Immediate::Direct { link: MOST_LINKS - 1, offer: 2047 },
         ];
         for word in all {
             assert_eq!(Immediate::decode(word.encode()), Some(word));
         }
-        assert_eq!([Immediate::decode(3 << 30), Immediate::decode(2 << 30 | 1)], [None, None]);
+        assert_eq!([5 << 29, 2 << 29 | 1, 3 << 29 | 1].map(Immediate::decode), [None; 3]);
     }
 }

@@ -3,6 +3,8 @@
 // Each test binary uses its part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod streams;
+
 use ccl_core::transport::conformance::Board;
 use ccl_core::transport::{LinkKey, Transport};
 use ccl_core::{Rank, Result};

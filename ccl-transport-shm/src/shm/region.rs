@@ -3,6 +3,7 @@
 use super::Segment;
 use crate::sync::{AtomicU64, Ordering};
 use ccl_core::simd::Piece;
+use ccl_core::transport::UserMemory;
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -47,11 +48,12 @@ impl SharedMemory {
         self.region.mapping.base.as_ptr()
     }
 
-    /// All of it, for a transport to tell peers of. Nobody reads through it.
-    pub fn piece(&self) -> Piece {
-        // SAFETY: the bytes are there as long as `self`. Whoever reads them through a call that borrows them has the
+    /// All of it, to be registered; it stays there as long as that lasts. Nobody reads through it.
+    pub fn memory(&self) -> UserMemory {
+        // SAFETY: the bytes are there as long as the owner. Whoever reads them through a call that borrows them has the
         // word of that call.
-        unsafe { Piece::new(self.as_mut_ptr(), self.len) }
+        let piece = unsafe { Piece::new(self.as_mut_ptr(), self.len) };
+        UserMemory { piece, owner: Some(Arc::clone(&self.region) as _) }
     }
 }
 

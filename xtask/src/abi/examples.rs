@@ -64,14 +64,20 @@ fn sources() -> Result<Vec<PathBuf>, String> {
     Ok(sources)
 }
 
+/// Which library a program is linked with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Linked {
+pub(crate) enum Linked {
     Shared,
     Static,
 }
 
-/// By the flags that pkg-config gives, and no others.
-fn compile(prefix: &Path, folder: &Path, source: &Path, linked: Linked) -> Result<PathBuf, String> {
+/// Into `folder`, by the flags that pkg-config gives for the prefix, and no others.
+pub(crate) fn compile(
+    prefix: &Path,
+    folder: &Path,
+    source: &Path,
+    linked: Linked,
+) -> Result<PathBuf, String> {
     let cpp = source.extension().is_some_and(|e| e == "cpp");
     let mut compiler = command(if cpp { "c++ -std=c++17" } else { "cc -std=c99 -pthread" });
     compiler.args(WARNINGS).arg(source);

@@ -8,6 +8,8 @@ mod headers;
 mod library;
 mod old;
 
+pub(crate) use examples::{Linked, compile};
+
 use crate::install::install;
 use crate::shell::target;
 use crate::tally::Outcome;

@@ -4,8 +4,9 @@
 mod guest;
 mod initramfs;
 mod prepare;
+mod programs;
 
-use crate::shell::{command, read, run, target};
+use crate::shell::{command, read, run};
 use crate::tally::Outcome;
 use guest::Guest;
 use serde_json::Value;
@@ -66,10 +67,7 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
     std::fs::create_dir_all(prepare::folder()).map_err(said)?;
     // No run is judged by an older one's report.
     let _ = std::fs::remove_file(guest::report());
-    run(&mut command(
-        "cargo build --profile fast --locked --package ccl-softroce --package ccl-perf --bins",
-    ))?;
-    let program = target().join("fast/ccl-softroce").to_string_lossy().into_owned();
+    let program = programs::install()?.join("ccl-softroce").to_string_lossy().into_owned();
     let Ready::Guest(parts) = place else {
         println!("in this machine's kernel");
         return run(command(&program).args(options).arg("--json").arg(guest::report()));

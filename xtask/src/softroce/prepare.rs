@@ -14,7 +14,7 @@ const KERNEL: &str = "linux-image-amd64";
 const DRIVERS: [&str; 4] = ["char", "infiniband", "net", "virtio"];
 
 /// Programs that the tests run, and the packages that they come from.
-const TOOLS: [(&str, &str); 9] = [
+const TOOLS: [(&str, &str); 14] = [
     ("ip", "iproute2"),
     ("rdma", "iproute2"),
     ("tc", "iproute2"),
@@ -25,6 +25,13 @@ const TOOLS: [(&str, &str); 9] = [
     ("ib_write_bw", "perftest"),
     // No program of its own: the part of libibverbs that knows rxe devices.
     ("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
+    // For the C program among them.
+    ("cc", "gcc"),
+    ("pkg-config", "pkg-config"),
+    ("readelf", "binutils"),
+    // What ours is compared with.
+    ("mpirun", "openmpi-bin"),
+    ("mpicc", "libopenmpi-dev"),
 ];
 
 /// Programs that the guest needs beside these.

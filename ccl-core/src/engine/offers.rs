@@ -1,0 +1,77 @@
+//! Memory that is offered to those who send: chunks of the output that become copies of what comes in.
+
+use super::schedule::{Machine, Operand, Schedule, Share};
+use super::task::{Bound, Task};
+use crate::error::Result;
+use crate::plan::Program;
+use crate::simd::Buffers;
+use crate::transport::{Fabric, Offer, ReceiverId};
+use crate::verify::May;
+
+/// A chunk that may be offered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landing {
+    may: May,
+    from: ReceiverId,
+    /// The lane whose tiles come in.
+    lane: u32,
+    /// The move that receives, by its number among all of the program's moves.
+    at: u32,
+    /// The output, among all operands.
+    sink: u32,
+}
+
+impl Schedule {
+    /// Notes what may be offered when a call begins.
+    pub(super) fn allow_offers(&mut self, program: &Program, may: &[May]) {
+        let machine = &mut self.machine;
+        let (code, operands) = (&machine.moves, &machine.operands);
+        let lanes =
+            (0..).zip(&program.lanes).flat_map(|(lane, code)| code.moves.iter().map(move |mv| (lane, mv)));
+        let moves = lanes.zip(code).zip(may).zip(0..);
+        let landings = moves.filter_map(|((((lane, mv), code), &may), at)| {
+            mv.landing().filter(|_| may.apart || may.in_place)?;
+            let Operand::Receive { from, .. } = operands[code.from as usize] else { return None };
+            let is_output = |sink: &u32| matches!(operands[*sink as usize], Operand::Output(_));
+            let sink = (code.into..code.end).find(is_output)?;
+            Some(Landing { may, from, lane, at, sink })
+        });
+        machine.landings = landings.collect();
+    }
+}
+
+impl Machine {
+    /// Whether some chunk that may be offered is long enough in a call with these operands.
+    pub(super) fn has_offers(&self, operands: &[Bound], tile: usize) -> bool {
+        let is_long = |landing: &Landing| {
+            tile.min(operands[landing.sink as usize].span.len) >= self.lending.refer_from()
+        };
+        self.landings.iter().any(is_long)
+    }
+
+    /// Offers what may be, if it is long enough: once in a call, before anything else.
+    #[cold]
+    pub(super) fn offer<F: Fabric + ?Sized>(
+        &self,
+        task: &Task,
+        share: Share,
+        tag: u64,
+        fabric: &mut F,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
+        for landing in &self.landings {
+            let allowed = if buffers.is_in_place() { landing.may.in_place } else { landing.may.apart };
+            let span = task.operands[landing.sink as usize].span;
+            let tiles = share.tiles(task.tiles[landing.lane as usize]);
+            let skip = (tiles.start * task.tile).min(span.len);
+            let len = (span.len - skip).min(tiles.len() * task.tile);
+            if allowed && task.tile.min(len) >= self.lending.refer_from() {
+                let code = &self.moves[landing.at as usize];
+                let tag = task.tag_of(code, tag);
+                let sink = buffers.output().slice(span.at + skip, len);
+                fabric.offer(landing.from, Offer { tag, sink, piece: task.tile })?;
+            }
+        }
+        Ok(())
+    }
+}

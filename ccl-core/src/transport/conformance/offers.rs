@@ -1,0 +1,148 @@
+//! The part of the contract that is about offers.
+
+use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
+use crate::simd::{Buffers, PieceMut};
+use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
+
+const TAG: u64 = 7;
+
+/// Two ranks, a link from the first to the second, and one back.
+struct Pair<T> {
+    t: Vec<T>,
+    to: SenderId,
+    from: ReceiverId,
+    slot: usize,
+}
+
+impl<T: Transport> Pair<T> {
+    fn new(make: impl Fn(u32) -> Vec<T>) -> Pair<T> {
+        let mut t = connected(make, 2, 1);
+        let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+        let slot = slot_bytes_of(&t);
+        Pair { t, to, from, slot }
+    }
+
+    /// Shows memory to the transport, offers it for pieces as long as a slot, and lets the sender hear of it.
+    fn offer(&mut self, sink: PieceMut) {
+        self.t[1].register(&UserMemory { piece: sink.as_piece(), owner: None }).unwrap();
+        self.t[1].offer(self.from, Offer { tag: TAG, sink, piece: self.slot }).unwrap();
+        self.ping();
+    }
+
+    /// What the second has said before has come to the first after this.
+    fn ping(&mut self) {
+        let (to, from) = (self.t[1].sender(&[0], 0).unwrap(), self.t[0].receiver(1, 0).unwrap());
+        assert!(send(&mut self.t[1], to, b"ping", 0));
+        assert_eq!(receive(&mut self.t[0], from), Some((b"ping".to_vec(), 0)));
+    }
+
+    fn send(&mut self, bytes: &[u8], tag: u64) {
+        assert!(send(&mut self.t[0], self.to, bytes, tag));
+    }
+
+    /// The piece that comes next is these bytes; where it lies.
+    fn receive(&mut self, bytes: &[u8], tag: u64) -> *const u8 {
+        let at = self.t[1].peek(self.from).unwrap().map(|arrival| arrival.piece.as_ptr());
+        assert_eq!(look(&mut self.t[1], self.from), Some((bytes.to_vec(), tag)));
+        self.t[1].release(self.from).unwrap();
+        at.unwrap()
+    }
+
+    fn direct(&self, rank: usize) -> (u64, u64) {
+        let key = LinkKey { from: 0, to: 1, channel: 0 };
+        let (_, counted) = self.t[rank].counters().into_iter().find(|(link, _)| *link == key).unwrap();
+        (counted.direct, counted.direct_bytes)
+    }
+}
+
+/// Memory of so many bytes that keeps its place, of zeros.
+fn memory(len: usize) -> (Vec<u8>, PieceMut) {
+    let mut bytes = vec![0; len];
+    let sink = Buffers::new(&[], &mut bytes).output();
+    (bytes, sink)
+}
+
+/// One after the other, the last of them shorter, for more than there are credits.
+pub fn offered_pieces_come_into_their_place<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+    let mut pair = Pair::new(make);
+    let (slot, pieces) = (pair.slot, 2 * pair.t[0].capabilities().credits as usize);
+    let (_keep, sink) = memory(pieces * slot + slot / 2);
+    let whole = pattern(5, sink.len());
+    pair.send(b"not of these", 1);
+    pair.receive(b"not of these", 1);
+    pair.offer(sink);
+    for (k, bytes) in whole.chunks(slot).enumerate() {
+        pair.send(bytes, TAG);
+        assert_eq!(pair.receive(bytes, TAG), sink.slice(k * slot, bytes.len()).as_piece().as_ptr());
+    }
+    assert_eq!(sys::read(sink.as_piece()), whole);
+    assert_eq!([pair.direct(0), pair.direct(1)], [(pieces as u64 + 1, whole.len() as u64); 2]);
+    // It is over.
+    pair.send(&whole[..slot], TAG);
+    pair.receive(&whole[..slot], TAG);
+    assert_eq!(pair.direct(0).0, pieces as u64 + 1);
+}
+
+/// A piece of another call, or of another length, leaves the memory alone; those after it know their places.
+pub fn what_does_not_belong_there_goes_another_way<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+    let mut pair = Pair::new(make);
+    let slot = pair.slot;
+    let (_keep, sink) = memory(4 * slot);
+    pair.offer(sink);
+    let bytes = pattern(6, slot);
+    for (bytes, tag) in [(&bytes[..], TAG + 1), (&bytes[1..], TAG), (&[], TAG)] {
+        pair.send(bytes, tag);
+        pair.receive(bytes, tag);
+    }
+    assert_eq!(sys::read(sink.as_piece()), vec![0; 4 * slot]);
+    pair.send(&bytes, TAG);
+    assert_eq!(pair.receive(&bytes, TAG), sink.slice(3 * slot, slot).as_piece().as_ptr());
+    assert_eq!(pair.direct(1), (1, slot as u64));
+}
+
+/// The first place is that of the oldest piece that is not released, however it travels.
+pub fn what_was_sent_before_an_offer_is_counted<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+    let mut pair = Pair::new(make);
+    let slot = pair.slot;
+    let rows: Vec<Vec<u8>> = (0..3).map(|k| pattern(k, slot)).collect();
+    pair.send(&rows[0], TAG);
+    pair.send(&rows[1], TAG);
+    let (_keep, sink) = memory(3 * slot);
+    pair.offer(sink);
+    pair.send(&rows[2], TAG);
+    pair.receive(&rows[0], TAG);
+    pair.receive(&rows[1], TAG);
+    assert_eq!(pair.receive(&rows[2], TAG), sink.slice(2 * slot, slot).as_piece().as_ptr());
+    assert_eq!(sys::read(sink.slice(0, 2 * slot).as_piece()), vec![0; 2 * slot]);
+}
+
+/// Of two offers the newer counts, also where the older was not used up.
+pub fn a_newer_offer_replaces_one<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+    let mut pair = Pair::new(make);
+    let slot = pair.slot;
+    let ((_keep, old), (_keep_too, new)) = (memory(2 * slot), memory(2 * slot));
+    pair.offer(old);
+    let bytes = pattern(8, slot);
+    pair.send(&bytes, TAG);
+    assert_eq!(pair.receive(&bytes, TAG), old.as_piece().as_ptr());
+    pair.offer(new);
+    pair.send(&bytes, TAG);
+    assert_eq!(pair.receive(&bytes, TAG), new.as_piece().as_ptr());
+    assert_eq!(sys::read(old.slice(slot, slot).as_piece()), vec![0; slot]);
+}
+
+/// Whatever becomes of what is sent then.
+pub fn nobody_writes_to_what_was_withdrawn<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+    let mut pair = Pair::new(make);
+    let slot = pair.slot;
+    let (_keep, sink) = memory(2 * slot);
+    pair.offer(sink);
+    pair.t[1].withdraw();
+    let bytes = pattern(9, slot);
+    if let Ok(Some(place)) = pair.t[0].reserve(pair.to, slot) {
+        sys::write(place, &bytes);
+        // It may fail: the call has.
+        let _ = pair.t[0].publish(pair.to, TAG);
+    }
+    assert_eq!(sys::read(sink.as_piece()), vec![0; 2 * slot]);
+}

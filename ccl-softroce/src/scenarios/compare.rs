@@ -1,0 +1,130 @@
+//! Ours beside others on the same devices, in turns within one run: all-reduces beside Open MPI's over UCX, a link's
+//! bandwidth and latency beside perftest's. Everything is computed by the same processors, so ratios are what counts.
+
+use super::rdma::job;
+use super::{Scenario, Stage};
+use crate::network::Rail;
+use crate::peers::{write_bandwidth, write_latency};
+use crate::process::Process;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) const SHORT: Scenario = Scenario {
+    name: "peers_beside_ours",
+    proves: "Open MPI over UCX and perftest run beside ours on the same devices, each with right results",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(120),
+    run: |stage| compare(stage, 1, &["rc"], &[("8 B", 8, 50), ("64 KiB", 65536, 5)], 5),
+};
+
+/// Not among those that always run: it takes minutes.
+pub(super) const FULL: Scenario = Scenario {
+    name: "compare",
+    proves: "all-reduces beside Open MPI over UCX, a link beside perftest: medians of five rounds",
+    hosts: 2,
+    rails: 1,
+    limit: Duration::from_secs(900),
+    run: |stage| compare(stage, 5, &["rc", "ud"], &SIZES, 20),
+};
+
+/// What is measured, its bytes, and the calls of one round.
+const SIZES: [(&str, u64, u32); 4] =
+    [("8 B", 8, 500), ("1 KiB", 1 << 10, 500), ("64 KiB", 1 << 16, 50), ("1 MiB", 1 << 20, 10)];
+const MIB: u64 = 1 << 20;
+
+/// All that was measured, by name.
+type Rounds = BTreeMap<String, Vec<f64>>;
+
+fn compare(
+    stage: &mut Stage<'_>,
+    rounds: u32,
+    transports: &[&str],
+    sizes: &[(&str, u64, u32)],
+    writes: u32,
+) -> Result<(), String> {
+    let mut measured = Rounds::new();
+    let mut keep = |name: String, value: f64| measured.entry(name).or_default().push(value);
+    for _ in 0..rounds {
+        for transport in transports {
+            for ((name, ..), us) in sizes.iter().zip(open_mpi(stage, transport, sizes)?) {
+                keep(format!("all-reduce of {name}, Open MPI over UCX {transport}, us"), us);
+            }
+        }
+        for (name, bytes, calls) in sizes {
+            let us = ours(stage, "all_reduce_perf", *bytes, *calls)?;
+            keep(format!("all-reduce of {name}, ours, us"), us);
+        }
+        let ends = [0, 1].map(|host| stage.network.hosts[host].rails[0].clone());
+        let ends = [&ends[0], &ends[1]];
+        let theirs = write_bandwidth(ends, MIB, writes, stage.deadline)?;
+        keep("1 MiB one way, ib_write_bw, MiB/s".into(), theirs);
+        let us = ours(stage, "broadcast_perf", MIB, writes)?;
+        keep("1 MiB one way, ours (broadcast_perf), MiB/s".into(), 1e6 / us);
+        let theirs = write_latency(ends, 8, 50 * writes, stage.deadline)?;
+        keep("8 B one way, ib_write_lat, us".into(), theirs);
+        let us = ours(stage, "sendrecv_perf", 8, 50 * writes)?;
+        keep("8 B one way, ours (sendrecv_perf), us".into(), us);
+    }
+    for (name, mut values) in measured {
+        values.sort_by(f64::total_cmp);
+        stage.measured(&name, values[values.len() / 2]);
+    }
+    Ok(())
+}
+
+/// Microseconds of one call between two hosts, whose result is checked.
+fn ours(stage: &Stage<'_>, program: &str, bytes: u64, calls: u32) -> Result<f64, String> {
+    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {}", calls / 10 + 1);
+    let said = job(program, &arguments, &[0, 1]).run(&stage.network, stage.programs, stage.deadline)?;
+    time(&said, bytes).ok_or_else(|| format!("{program} printed no time:\n{said}"))
+}
+
+/// The time in the row of a table that begins with `bytes`.
+fn time(table: &str, bytes: u64) -> Option<f64> {
+    // size count type redop root time …
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|row| row.first().is_some_and(|first| *first == bytes.to_string()))?;
+    row.get(5)?.parse().ok()
+}
+
+/// The same of MPI_Allreduce, for all sizes.
+fn open_mpi(stage: &Stage<'_>, transport: &str, sizes: &[(&str, u64, u32)]) -> Result<Vec<f64>, String> {
+    let program = stage.programs.join("mpi_all_reduce");
+    let arguments: String = sizes.iter().map(|(_, bytes, calls)| format!(" {bytes} {calls}")).collect();
+    let rank = |rail: &Rail| {
+        let set = format!("-x UCX_NET_DEVICES={}:1 -x UCX_IB_GID_INDEX={}", rail.device, rail.gid_index()?);
+        Ok::<_, String>(format!("-np 1 {set} {}{arguments}", program.display()))
+    };
+    let ranks = stage.network.rails().map(rank).collect::<Result<Vec<_>, _>>()?;
+    let line = format!(
+        "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca pml ucx --mca btl self --mca osc ucx {}",
+        ranks.join(" : ")
+    );
+    // `-x` is for one of the two only. UCX takes no datagram of rdma_rxe's if it looks at the address in front.
+    let variables = [
+        ("UCX_TLS", format!("{transport},self")),
+        ("UCX_UD_ETH_DGID_CHECK", "n".into()),
+        ("UCX_WARN_UNUSED_ENV_VARS", "n".into()),
+    ];
+    let variables: Vec<_> = variables.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    let said = Process::start_with(&line, &variables, "")?.finish(stage.deadline)?;
+    let of = |bytes: u64| {
+        let line = said.lines().find(|line| line.starts_with(&format!("bytes {bytes} ")))?;
+        let words: Vec<_> = line.split_whitespace().collect();
+        (words.get(5)? == &"0").then(|| words.get(3)?.parse().ok())?
+    };
+    let times = sizes.iter().map(|(_, bytes, _)| of(*bytes));
+    times.collect::<Option<_>>().ok_or_else(|| format!("mpi_all_reduce is not right:\n{said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_read_from_the_row_of_the_size() {
+        let table = "#  (B)\n  8   2  float  sum  -1  80.37  0.00  0.00  0  78.51\n  64  16  float  sum  -1  90.5  0\n";
+        assert_eq!((time(table, 8), time(table, 64), time(table, 16)), (Some(80.37), Some(90.5), None));
+    }
+}
