@@ -21,11 +21,11 @@ pub(super) const SHORT: Scenario = Scenario {
 /// Not among those that always run: it takes minutes.
 pub(super) const FULL: Scenario = Scenario {
     name: "compare",
-    proves: "all-reduces beside Open MPI over UCX, a link beside perftest: medians of five rounds",
+    proves: "all-reduces beside Open MPI over UCX, a link beside perftest: medians of three rounds",
     hosts: 2,
     rails: 1,
     limit: Duration::from_secs(900),
-    run: |stage| compare(stage, 5, &["rc", "ud"], &SIZES, 20),
+    run: |stage| compare(stage, 3, &["rc", "ud"], &SIZES, 20),
 };
 
 /// What is measured, its bytes, and the calls of one round.
