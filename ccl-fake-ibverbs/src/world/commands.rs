@@ -63,6 +63,11 @@ impl World {
             Command::Delay(polls) => self.delay = polls,
             Command::Event { device, code, port } => {
                 let device = self.find(&device)?;
+                // Those between name a queue or a queue pair.
+                if !matches!(code, IBV_EVENT_DEVICE_FATAL..=IBV_EVENT_SM_CHANGE | IBV_EVENT_CLIENT_REREGISTER..=u32::MAX)
+                {
+                    return Err(format!("event {code} is not one of a device or a port"));
+                }
                 self.raise(device, code, port.cast_unsigned());
             }
         }

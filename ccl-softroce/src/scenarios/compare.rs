@@ -33,6 +33,15 @@ const SIZES: [(&str, u64, u32); 4] =
     [("8 B", 8, 500), ("1 KiB", 1 << 10, 500), ("64 KiB", 1 << 16, 50), ("1 MiB", 1 << 20, 10)];
 const MIB: u64 = 1 << 20;
 
+/// What our calls use, and with which option.
+struct OurMemory {
+    name: &'static str,
+    option: &'static str,
+}
+
+const MEMORY: [OurMemory; 2] =
+    [OurMemory { name: "", option: "" }, OurMemory { name: ", registered memory", option: "-R 1" }];
+
 /// All that was measured, by name.
 type Rounds = BTreeMap<String, Vec<f64>>;
 
@@ -52,18 +61,22 @@ fn compare(
             }
         }
         for (name, bytes, calls) in sizes {
-            let us = ours(stage, "all_reduce_perf", *bytes, *calls)?;
-            keep(format!("all-reduce of {name}, ours, us"), us);
+            for memory in &MEMORY {
+                let us = ours(stage, "all_reduce_perf", *bytes, *calls, memory)?;
+                keep(format!("all-reduce of {name}, ours{}, us", memory.name), us);
+            }
         }
         let ends = [0, 1].map(|host| stage.network.hosts[host].rails[0].clone());
         let ends = [&ends[0], &ends[1]];
         let theirs = write_bandwidth(ends, MIB, writes, stage.deadline)?;
         keep("1 MiB one way, ib_write_bw, MiB/s".into(), theirs);
-        let us = ours(stage, "broadcast_perf", MIB, writes)?;
-        keep("1 MiB one way, ours (broadcast_perf), MiB/s".into(), 1e6 / us);
+        for memory in &MEMORY {
+            let us = ours(stage, "broadcast_perf", MIB, writes, memory)?;
+            keep(format!("1 MiB one way, ours (broadcast_perf){}, MiB/s", memory.name), 1e6 / us);
+        }
         let theirs = write_latency(ends, 8, 50 * writes, stage.deadline)?;
         keep("8 B one way, ib_write_lat, us".into(), theirs);
-        let us = ours(stage, "sendrecv_perf", 8, 50 * writes)?;
+        let us = ours(stage, "sendrecv_perf", 8, 50 * writes, &MEMORY[0])?;
         keep("8 B one way, ours (sendrecv_perf), us".into(), us);
     }
     for (name, mut values) in measured {
@@ -74,8 +87,8 @@ fn compare(
 }
 
 /// Microseconds of one call between two hosts, whose result is checked.
-fn ours(stage: &Stage<'_>, program: &str, bytes: u64, calls: u32) -> Result<f64, String> {
-    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {}", calls / 10 + 1);
+fn ours(stage: &Stage<'_>, program: &str, bytes: u64, calls: u32, memory: &OurMemory) -> Result<f64, String> {
+    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {} {}", calls / 10 + 1, memory.option);
     let said = job(program, &arguments, &[0, 1]).run(&stage.network, stage.programs, stage.deadline)?;
     time(&said, bytes).ok_or_else(|| format!("{program} printed no time:\n{said}"))
 }
