@@ -6,40 +6,21 @@
 
 #![allow(clippy::print_stdout)] // the counts are this test's result; CI shows them
 
+#[path = "plans/every.rs"]
+mod every;
 #[path = "plans/mod.rs"]
 mod plans;
 #[path = "plans/reference.rs"]
 mod reference;
 
-use ccl_core::algorithms::{self, Hierarchical};
-use ccl_core::plan::{Collective, Placement, Plan};
+use ccl_core::plan::Plan;
 use ccl_core::verify::mutate::{Class, Verdict, judge, mutants};
 use ccl_core::verify::{Fault, Limits, min_credits, verify};
+use every::every_plan;
 use std::collections::BTreeMap;
 
 const SEEDS: u64 = 10;
 const TILES: usize = 3;
-
-fn every_plan(sizes: &[u32]) -> Vec<Plan> {
-    let mut all = Vec::new();
-    for &n in sizes {
-        all.extend([plans::ring(n), plans::one_shot(n), plans::tree(n)]);
-        for &algorithm in algorithms::all() {
-            for collective in Collective::ALL {
-                let root = if collective.rooted() { n - 1 } else { 0 };
-                all.extend(algorithms::plan(algorithm, collective, n, root));
-            }
-        }
-        // The others do on several hosts what they do on one.
-        for placement in (2..n).filter_map(|hosts| Placement::even(n, hosts)) {
-            for collective in Collective::ALL {
-                let root = if collective.rooted() { n - 1 } else { 0 };
-                all.extend(algorithms::plan(&Hierarchical, collective, placement, root));
-            }
-        }
-    }
-    all
-}
 
 /// Whether the interpreter ends in `wanted` whatever the order.
 fn computes(plan: &Plan, credits: u32, in_place: bool, wanted: &reference::Outcome) -> bool {

@@ -4,40 +4,19 @@
 
 #![allow(clippy::print_stdout)] // the counts are this test's result; CI shows them
 
+#[path = "plans/every.rs"]
+mod every;
 #[path = "plans/mod.rs"]
 mod plans;
 #[path = "plans/reference.rs"]
 mod reference;
 
-use ccl_core::algorithms::{self, Hierarchical};
-use ccl_core::plan::{
-    Collective, Lane, Link, Links, Move, Placement, Plan, Program, Referent, Sink, Source, Spec,
-};
+use ccl_core::plan::{Collective, Lane, Link, Links, Move, Plan, Program, Referent, Sink, Source, Spec};
 use ccl_core::verify::mutate::{Class, mutants};
 use ccl_core::verify::{Limits, May, Shortcuts, verify_shortcuts};
+use every::every_plan;
 
 const TILES: usize = 2;
-
-fn every_plan(sizes: &[u32]) -> Vec<Plan> {
-    let mut all = Vec::new();
-    for &n in sizes {
-        all.extend([plans::ring(n), plans::one_shot(n), plans::tree(n)]);
-        for &algorithm in algorithms::all() {
-            for collective in Collective::ALL {
-                let root = if collective.rooted() { n - 1 } else { 0 };
-                all.extend(algorithms::plan(algorithm, collective, n, root));
-            }
-        }
-        // The others do on several hosts what they do on one.
-        for placement in (2..n).filter_map(|hosts| Placement::even(n, hosts)) {
-            for collective in Collective::ALL {
-                let root = if collective.rooted() { n - 1 } else { 0 };
-                all.extend(algorithms::plan(&Hierarchical, collective, placement, root));
-            }
-        }
-    }
-    all
-}
 
 /// A way that a piece may travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 mod hosts;
 
 use ccl_core::algorithms::by_name;
-use ccl_core::engine::{Layout, Links, Progress, Schedule, Task};
+use ccl_core::engine::{Layout, Progress, Schedule, Task};
 use ccl_core::plan::{Program, Sink, Spec};
 use ccl_core::simd::{Buffers, Reducer};
+use ccl_core::transport::Transport as _;
 use ccl_core::transport::conformance::{connect, mesh};
-use ccl_core::transport::{ReceiverId, SenderId, Transport as _};
-use ccl_core::{Collective, DataType, Rank, ReduceOp, Result};
+use ccl_core::{Collective, DataType, Rank, ReduceOp};
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::{IbTransport, Work};
 use std::sync::Arc;
@@ -22,18 +22,6 @@ const HEADER: u64 = 24;
 const BATCH: u64 = 16;
 const CALLS: u64 = 320;
 
-struct Ends<'a>(&'a mut IbTransport);
-
-impl Links for Ends<'_> {
-    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
-        Ok(vec![self.0.sender(peers, channel)?])
-    }
-
-    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-        self.0.receiver(peer, channel)
-    }
-}
-
 /// One rank and its call.
 struct Member {
     transport: IbTransport,
@@ -45,7 +33,7 @@ struct Member {
 
 impl Member {
     fn new(mut transport: IbTransport, spec: &Spec, program: &Program, rank: Rank, bytes: usize) -> Member {
-        let schedule = Schedule::bind(spec, rank, program, &mut Ends(&mut transport)).unwrap();
+        let schedule = Schedule::bind(spec, rank, program, &mut transport).unwrap();
         let layout = Layout::new(spec, rank, bytes / 4, DataType::F32, SLOT_BYTES).unwrap();
         let reducer = Reducer::new(DataType::F32, ReduceOp::Sum, spec.ranks).unwrap();
         let task = Arc::new(schedule.task(layout, reducer).unwrap());

@@ -113,6 +113,7 @@ impl Transport for ShmTransport {
             shared_slots: true,
             threads: true,
             one_host: true,
+            offers: false,
         }
     }
 

@@ -160,6 +160,7 @@ impl Transport for TcpTransport {
             shared_slots: true,
             threads: true,
             one_host: false,
+            offers: false,
         }
     }
 

@@ -7,10 +7,10 @@
 #![allow(clippy::print_stdout)]
 
 use ccl_core::algorithms::{Algorithm as _, OneShot};
-use ccl_core::engine::{Layout, Links, Progress, Schedule, Task};
+use ccl_core::engine::{Layout, Progress, Schedule, Task};
 use ccl_core::plan::Spec;
 use ccl_core::simd::{Buffers, Level, Reducer};
-use ccl_core::transport::{Capabilities, Exchange, LinkKey, ReceiverId, SenderId, Transport as _};
+use ccl_core::transport::{Capabilities, Exchange, LinkKey, Transport as _};
 use ccl_core::{Collective, DataType, Error, Rank, ReduceOp, Result};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use std::ops::Range;
@@ -43,18 +43,6 @@ impl Exchange for Pipe {
     }
 }
 
-struct Ends<'a>(&'a mut ShmTransport);
-
-impl Links for Ends<'_> {
-    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
-        Ok(vec![self.0.sender(peers, channel)?])
-    }
-
-    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-        self.0.receiver(peer, channel)
-    }
-}
-
 /// One rank: its links, its program, its call and its memory.
 struct Member {
     transport: ShmTransport,
@@ -69,7 +57,7 @@ impl Member {
         let mut transport = ShmTransport::new(rank, SPEC.ranks, &ShmConfig::default())?;
         let links = [LinkKey { from: 0, to: 1, channel: 0 }, LinkKey { from: 1, to: 0, channel: 0 }];
         transport.connect(&links, &mut pipe)?;
-        let schedule = Schedule::bind(&SPEC, rank, &OneShot.program(&SPEC, rank), &mut Ends(&mut transport))?;
+        let schedule = Schedule::bind(&SPEC, rank, &OneShot.program(&SPEC, rank), &mut transport)?;
         let Capabilities { slot_bytes, .. } = transport.capabilities();
         let layout = Layout::new(&SPEC, rank, bytes / size_of::<f32>(), DataType::F32, slot_bytes)?;
         let reducer = Reducer::new(DataType::F32, ReduceOp::Sum, SPEC.ranks)?;

@@ -133,12 +133,9 @@ impl Cluster {
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
             if let Some(shortcuts) = &shortcuts {
-                schedule.allow_shortcuts(
-                    program,
-                    shortcuts.refers(rank),
-                    shortcuts.offers(rank),
-                    ReferFrom { piece: 1, written_buffer: 0 },
-                )?;
+                let from = ReferFrom { piece: 1, written_buffer: 0 };
+                schedule.allow_references(program, shortcuts.refers(rank), from)?;
+                schedule.allow_offers(program, shortcuts.offers(rank))?;
             }
             let memory = Memory::new(input, &layout, settings.in_place);
             let task = Arc::new(schedule.task(layout, reducer)?);

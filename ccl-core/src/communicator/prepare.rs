@@ -230,12 +230,10 @@ impl Communicator {
             let rank = routes.rank();
             let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;
             if let Some(shortcuts) = &shortcuts {
-                schedule.allow_shortcuts(
-                    &program,
-                    shortcuts.refers(rank),
-                    shortcuts.offers(rank),
-                    REFER_FROM,
-                )?;
+                schedule.allow_references(&program, shortcuts.refers(rank), REFER_FROM)?;
+                if routes.takes_offers() {
+                    schedule.allow_offers(&program, shortcuts.offers(rank))?;
+                }
             }
             Ok::<_, Error>(schedule)
         };

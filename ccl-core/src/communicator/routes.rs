@@ -234,6 +234,11 @@ impl Routes {
         Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
+    /// Whether some transport takes offers.
+    pub(super) fn takes_offers(&self) -> bool {
+        self.transports.iter().any(|t| t.capabilities().offers)
+    }
+
     /// Whether some transport gains from knowing this memory.
     pub(super) fn register(&mut self, memory: &UserMemory) -> Result<bool> {
         self.transports.iter_mut().try_fold(false, |gained, t| Ok(t.register(memory)? | gained))

@@ -111,7 +111,10 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
-            schedule.allow_shortcuts(&program, &[may], &[may], REFER_FROM)?;
+            schedule.allow_references(&program, &[may], REFER_FROM)?;
+            if self.routes.takes_offers() {
+                schedule.allow_offers(&program, &[may])?;
+            }
             let schedule = self.plans.keep(schedule);
             self.transfers.ends.insert((peer, side), End { schedule, issued: 0 });
         }

@@ -42,28 +42,15 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use crate::algorithms::{Algorithm as _, OneShot};
-    use crate::engine::{Layout, Links, Progress, Schedule, Task};
-    use crate::error::Result;
+    use crate::engine::{Layout, Progress, Schedule, Task};
     use crate::plan::{Collective, Rank, Spec};
     use crate::simd::{Buffers, Reducer};
     use crate::transport::conformance::{connect, mesh};
-    use crate::transport::{LocalHub, LocalTransport, ReceiverId, SenderId, Transport as _};
+    use crate::transport::{LocalHub, LocalTransport};
     use crate::{DataType, ReduceOp};
     use std::sync::Arc;
 
     const RANKS: u32 = 4;
-
-    struct Ends<'a>(&'a mut LocalTransport);
-
-    impl Links for Ends<'_> {
-        fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
-            Ok(vec![self.0.sender(peers, channel)?])
-        }
-
-        fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
-            self.0.receiver(peer, channel)
-        }
-    }
 
     struct Member {
         transport: LocalTransport,
@@ -93,7 +80,7 @@ mod tests {
         let spec = Spec::new(collective, RANKS, 0, 1);
         let member = |(rank, mut transport): (u32, LocalTransport)| {
             let program = OneShot.program(&spec, rank);
-            let mut schedule = Schedule::bind(&spec, rank, &program, &mut Ends(&mut transport)).unwrap();
+            let mut schedule = Schedule::bind(&spec, rank, &program, &mut transport).unwrap();
             let layout = Layout::new(&spec, rank, 4, DataType::U8, 64).unwrap();
             let reducer = Reducer::new(DataType::U8, ReduceOp::Sum, RANKS).unwrap();
             let task = Arc::new(schedule.task(layout, reducer).unwrap());

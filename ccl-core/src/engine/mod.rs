@@ -27,9 +27,9 @@
 //! of the same program that is bound to links of its own.
 //!
 //! What a move sends and the proof allows to be read later travels by reference, where the transport can
-//! ([`Schedule::allow_shortcuts`]). Then a call ends when all of its references are released: its buffers are the
+//! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
 //! user's again. Where what comes in is to be copied into the output, and the proof allows to do so early, that memory is
-//! offered to whoever sends it when the call begins.
+//! offered to whoever sends it when the call begins ([`Schedule::allow_offers`]).
 
 mod awaits;
 #[cfg(test)]

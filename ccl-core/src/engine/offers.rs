@@ -22,8 +22,11 @@ pub(super) struct Landing {
 }
 
 impl Schedule {
-    /// Notes what may be offered when a call begins.
-    pub(super) fn allow_offers(&mut self, program: &Program, may: &[May]) {
+    /// Lets what is received be offered memory of the output when a call begins, where the proof says of a move that it
+    /// `may`, and pieces may [be referred to](Schedule::allow_references) that are as long. `program` is the one that was
+    /// bound, and `may` has an entry for each of its moves.
+    pub fn allow_offers(&mut self, program: &Program, may: &[May]) -> Result<()> {
+        self.check_proofs(program, may)?;
         let machine = &mut self.machine;
         let (code, operands) = (&machine.moves, &machine.operands);
         let lanes =
@@ -37,6 +40,7 @@ impl Schedule {
             Some(Landing { may, from, lane, at, sink })
         });
         machine.landings = landings.collect();
+        Ok(())
     }
 }
 

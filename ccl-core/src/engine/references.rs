@@ -91,26 +91,13 @@ impl Lending {
 }
 
 impl Schedule {
-    /// Lets pieces travel by reference, or into memory that was offered, `from` some sizes, where the proof says of a
-    /// move that it may and the transport can. `program` is the one that was bound, and `refers` and `offers` have an
-    /// entry for each of its moves.
-    pub fn allow_shortcuts(
-        &mut self,
-        program: &Program,
-        refers: &[May],
-        offers: &[May],
-        from: ReferFrom,
-    ) -> Result<()> {
-        let moves = || program.lanes.iter().flat_map(|lane| &lane.moves);
+    /// Lets pieces travel by reference `from` some sizes, where the proof says of a move that they `may` and the
+    /// transport can. `program` is the one that was bound, and `may` has an entry for each of its moves.
+    pub fn allow_references(&mut self, program: &Program, may: &[May], from: ReferFrom) -> Result<()> {
+        self.check_proofs(program, may)?;
+        let moves = program.lanes.iter().flat_map(|lane| &lane.moves);
         let code = &mut self.machine.moves;
-        if [moves().count(), refers.len(), offers.len()] != [code.len(); 3] {
-            let (refers, offers) = (refers.len(), offers.len());
-            return Err(Error::invalid(
-                format!("{refers} and {offers} proofs for {} moves of {}", moves().count(), code.len()),
-                "give the program that was bound, and what was proved for it",
-            ));
-        }
-        for ((code, mv), &may) in code.iter_mut().zip(moves()).zip(refers) {
+        for ((code, mv), &may) in code.iter_mut().zip(moves).zip(may) {
             code.refers = match mv.referent() {
                 None => Refers::default(),
                 Some(Referent::Source) => Refers { may, operand: 0 },
@@ -127,8 +114,20 @@ impl Schedule {
             };
         }
         self.machine.lending.from = from;
-        self.allow_offers(program, offers);
         Ok(())
+    }
+
+    /// Whether there is a proof for each move of the program that was bound.
+    pub(super) fn check_proofs(&self, program: &Program, may: &[May]) -> Result<()> {
+        let (moves, bound) =
+            (program.lanes.iter().map(|lane| lane.moves.len()).sum(), self.machine.moves.len());
+        if [moves, may.len()] == [bound; 2] {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("{} proofs for {moves} moves of {bound}", may.len()),
+            "give the program that was bound, and what was proved for it",
+        ))
     }
 
     /// What the call waits for once all moves are made.

@@ -7,7 +7,7 @@ use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
 use crate::simd::{self, PieceMut, Slab};
-use crate::transport::{ReceiverId, SenderId};
+use crate::transport::{ReceiverId, SenderId, Transport};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -87,6 +87,17 @@ pub trait Links {
 
     /// The receiving end of the link from `peer`.
     fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId>;
+}
+
+/// Those of a transport that reaches all peers by itself.
+impl<T: Transport> Links for T {
+    fn senders(&mut self, peers: &[Rank], channel: u16) -> Result<Vec<SenderId>> {
+        Ok(vec![self.sender(peers, channel)?])
+    }
+
+    fn receiver(&mut self, peer: Rank, channel: u16) -> Result<ReceiverId> {
+        Transport::receiver(self, peer, channel)
+    }
 }
 
 /// A lane and where it is.

@@ -226,6 +226,7 @@ impl Transport for LocalTransport {
             shared_slots: true,
             threads: true,
             one_host: true,
+            offers: true,
         }
     }
 

@@ -333,6 +333,8 @@ pub struct Capabilities {
     pub threads: bool,
     /// Whether it reaches ranks of its own host only.
     pub one_host: bool,
+    /// Whether it takes [offers](self#offers); one that does not is made none.
+    pub offers: bool,
 }
 
 /// How well a peer is reached; the cost function's α and 1/β.

@@ -2,7 +2,8 @@
 //!
 //! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs. Links are spread
 //! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order, or with
-//! the one that takes its place when it fails ([`recovery`]). One completion queue per device serves all of them, and whoever polls it moves everybody's links.
+//! the one that takes its place when it fails ([`recovery`]). They share the completion queues
+//! of their device, and whoever polls those moves everybody's links.
 //!
 //! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link

@@ -5,7 +5,7 @@
 //! follows from the offer and from the order of the queue pair. No offer is made before the last was heard, so one record
 //! has room, and the receiver keeps what it has offered last and before.
 
-use super::bytes::{Reader, Writer};
+use super::bytes::Reader;
 use super::wire::{FRONT, HEADER};
 use crate::verbs::{Region, Remote};
 use ccl_core::simd::PieceMut;
@@ -66,15 +66,14 @@ impl Target {
     }
 
     pub(crate) fn encode(&self) -> [u8; RECORD] {
-        let mut out = Writer::default();
-        out.u64(self.tag);
-        out.u64(self.bytes);
-        out.u64(self.at.address);
-        out.u32(self.at.key);
-        out.u32(self.first);
-        out.u32(self.piece);
+        // On the data path, so without memory of its own.
         let mut record = [0; RECORD];
-        record[..out.0.len()].copy_from_slice(&out.0);
+        for (place, word) in record.chunks_exact_mut(8).zip([self.tag, self.bytes, self.at.address]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        for (place, word) in record[24..].chunks_exact_mut(4).zip([self.at.key, self.first, self.piece]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
         record
     }
 

@@ -249,6 +249,7 @@ impl Transport for IbTransport {
             shared_slots: true,
             threads: true,
             one_host: false,
+            offers: true,
         }
     }
 
