@@ -67,8 +67,8 @@ pub(crate) fn tsan() -> Outcome {
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         // One at a time: the harness itself then shares less between threads.
         .env("RUST_TEST_THREADS", "1")
-        // Eight threads by four communicators, for a minute.
-        .env("SOAK_SECONDS", "60")
+        // Eight threads by four communicators, in seconds.
+        .env("SOAK_SECONDS", "20")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
     tests(&mut tests_under_tsan)
 }
