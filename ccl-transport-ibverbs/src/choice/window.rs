@@ -5,6 +5,10 @@ use super::Choice;
 /// From a write until its credit is back, on a network of a few switches, in nanoseconds; software takes longer.
 pub const DELAY_NS: f64 = 16_000.0;
 
+/// Slots of a link that may be in use where its pieces are spread over rails: they may overtake one another, and what has come out of
+/// its turn must be told in a word.
+pub const SPREAD_SLOTS: u32 = 64;
+
 /// Slots of a link that keep a rail of `gbps` busy for `delay_ns`, from 2 to `most`, the budget.
 pub fn slots(gbps: f64, delay_ns: f64, slot_bytes: usize, most: u32) -> Choice<u32> {
     // Gigabits per second are bits per nanosecond. One more slot is being filled, one more being read.

@@ -2,14 +2,15 @@
 
 use super::bytes::{Reader, Writer};
 use crate::choice::pairing::{Offer, OfferedRail};
+use super::wire::MOST_LINKS;
 use crate::choice::survey::{Gid, GidKind, Layer, Netdev};
 use ccl_core::Rank;
 use std::net::Ipv6Addr;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u64 = 0x6962_7072_6f70_0001;
-/// Rails that a word has room for.
-pub(super) const MOST_RAILS: usize = 14;
+const MAGIC: u64 = 0x6962_7072_6f70_0002;
+/// Rails of a rank: a group of lanes has one for each, and at least a link at home on each. A word has room for some more.
+pub(super) const MOST_RAILS: usize = MOST_LINKS as usize;
 /// GIDs of each.
 const MOST_GIDS: usize = 4;
 /// Bytes of names.
@@ -23,8 +24,8 @@ pub(crate) struct Proposal {
     pub(crate) credits: u32,
     /// Queue pairs between two ports that it would make.
     pub(crate) queue_pairs: u32,
-    /// Channels that one queue pair of it can carry.
-    pub(crate) channels: u32,
+    /// Links of each direction that one queue pair of it can carry.
+    pub(crate) links: u32,
     /// The packet payload that its user wants; 0: none in particular.
     pub(crate) mtu: u16,
     pub(crate) offer: Offer,
@@ -35,7 +36,7 @@ impl Proposal {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(MAGIC);
-        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.channels] {
+        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.links] {
             out.u32(number);
         }
         out.u16(self.mtu);
@@ -54,12 +55,12 @@ impl Proposal {
         let mut bytes = Reader(bytes);
         (bytes.u64()? == MAGIC).then_some(())?;
         let (rank, slot_bytes, credits) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
-        let (queue_pairs, channels, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
+        let (queue_pairs, links, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
         let (host, first) = (bytes.text()?, bytes.u8()?.into());
         let rails = (0..bytes.u8()?).map(|_| decode_rail(&mut bytes)).collect::<Option<_>>()?;
         let offer = Offer { host, rails, first };
-        let sane = (1..=128).contains(&queue_pairs) && channels > 0;
-        bytes.end(Proposal { rank, slot_bytes, credits, queue_pairs, channels, mtu, offer }).filter(|_| sane)
+        let sane = (1..=128).contains(&queue_pairs) && links > 0;
+        bytes.end(Proposal { rank, slot_bytes, credits, queue_pairs, links, mtu, offer }).filter(|_| sane)
     }
 }
 
@@ -120,12 +121,12 @@ mod tests {
         let survey = surveys::rails(number, count);
         let rails = rails::choose(&survey, &Config::default().ib).unwrap().value;
         let offer = Offer::of(&survey.host, &rails, 1);
-        Proposal { rank: 3, slot_bytes: 65536, credits: 32, queue_pairs: 4, channels: 4, mtu: 0, offer }
+        Proposal { rank: 3, slot_bytes: 65536, credits: 32, queue_pairs: 4, links: 8, mtu: 0, offer }
     }
 
     #[test]
     fn both_ends_choose_the_same_from_what_came_over_the_wire() {
-        let (a, b) = (proposal(1, 14), proposal(2, 14));
+        let (a, b) = (proposal(1, 12), proposal(2, 12));
         let told = |p: &Proposal| Proposal::decode(&p.encode()).unwrap();
         assert!(a.encode().len() <= 4096, "{}", a.encode().len());
         let (ours, theirs) = (pair(&a.offer, &told(&b).offer), pair(&told(&a).offer, &b.offer));

@@ -33,8 +33,8 @@ pub(crate) struct Repair {
     pub(crate) heard_since: Option<Instant>,
     /// The other end's new queue pair, and what has come there.
     pub(crate) offer: Option<(Offer, Counts)>,
-    /// Outgoing links, and the number that the other end expects on each.
-    pub(crate) expected: Vec<(u32, u32)>,
+    /// Whether it is known what the other end has got by the old queue pair, and the rest goes by others.
+    pub(crate) is_settled: bool,
     /// Whether the other end sends already.
     pub(crate) ready: bool,
     /// When it is said again how far this end is.
@@ -55,12 +55,17 @@ impl Repair {
             heard: 0,
             heard_since: None,
             offer: None,
-            expected: Vec::new(),
+            is_settled: false,
             ready: false,
             next_word: now + silence,
             quiet_until: now + silence,
             pause: FIRST_PAUSE,
         }
+    }
+
+    /// Whether the device may still have something of the old queue pair.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.stage == Stage::Draining
     }
 
     /// Whether the lane has its new queue pair.
