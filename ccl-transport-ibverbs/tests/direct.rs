@@ -11,7 +11,8 @@ use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
 use std::time::{Duration, Instant};
 
-const SLOT: usize = 4096;
+/// Of more than 8 KiB, so that pieces choose among the rails.
+const SLOT: usize = 12288;
 const CREDITS: u32 = 4;
 const GUARD: Duration = Duration::from_secs(60);
 

@@ -9,7 +9,7 @@ use ccl_core::{Error, Result};
 use std::os::fd::BorrowedFd;
 
 /// Entries of the first completion queue of a device.
-const FIRST_ENTRIES: u32 = 1024;
+const FIRST_ENTRIES: u32 = 4096;
 
 /// Polls of a software device that may find nothing before its kernel threads get a turn.
 const PATIENCE: u32 = 16;
