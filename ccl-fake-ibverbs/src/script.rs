@@ -164,10 +164,9 @@ fn command(line: &str) -> Result<Command, String> {
         }
         "up" => Command::Up { at: words.port()?, after: words.number("after", 0)? },
         "delay" => Command::Delay(number(words.next("POLLS")?)?),
-        "pace" => Command::Pace {
-            device: words.next("NAME")?.to_string(),
-            polls: number(words.next("POLLS")?)?,
-        },
+        "pace" => {
+            Command::Pace { device: words.next("NAME")?.to_string(), polls: number(words.next("POLLS")?)? }
+        }
         "event" => Command::Event {
             device: words.next("NAME")?.to_string(),
             code: number(words.next("CODE")?)? as u32,

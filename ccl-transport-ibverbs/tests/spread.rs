@@ -72,8 +72,10 @@ fn while_a_rail_is_out_everything_goes_over_the_others() {
         let mut t = pair(3, |_| {});
         let mut traffic = Traffic::new(&mut t, 3);
         traffic.run(&mut t, 50);
-        let lost: Vec<_> =
-            ["h0r0", "h0r1", "h1r0", "h1r1"].iter().map(|name| format!("lose {name} times=1000000")).collect();
+        let lost: Vec<_> = ["h0r0", "h0r1", "h1r0", "h1r1"]
+            .iter()
+            .map(|name| format!("lose {name} times=1000000"))
+            .collect();
         fake.run(&format!("{}; down h0r{rail}/1; down h1r{rail}/1", lost.join(";")));
         // Both hear of it.
         for _ in 0..10 {

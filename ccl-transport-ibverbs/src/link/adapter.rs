@@ -42,7 +42,19 @@ impl Adapter {
         let domain = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
         let (queues, room) = (Vec::new(), Vec::new());
-        Ok(Adapter { context, domain, channel, queues, room, dead: false, relaxed, software, idle: 0, watched: 0, looked: 0 })
+        Ok(Adapter {
+            context,
+            domain,
+            channel,
+            queues,
+            room,
+            dead: false,
+            relaxed,
+            software,
+            idle: 0,
+            watched: 0,
+            looked: 0,
+        })
     }
 
     /// A completion queue with room for so many more completions, and its place.

@@ -229,7 +229,9 @@ impl IbTransport {
             Ok(pair)
         });
         match made {
-            Ok(pair) => Ok(Seat { pair, rails, adapter: at, port: number, rail, queue: place, entries, ends }),
+            Ok(pair) => {
+                Ok(Seat { pair, rails, adapter: at, port: number, rail, queue: place, entries, ends })
+            }
             Err(error) => {
                 adapter.give_back(place, entries);
                 Err(error)

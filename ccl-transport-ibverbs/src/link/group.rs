@@ -80,7 +80,12 @@ impl Group {
     }
 
     /// The lane for a long piece, if one has room for it.
-    pub(crate) fn choose(&self, (lanes, adapters): (&[Lane], &[Adapter]), len: usize, now: u64) -> Option<u32> {
+    pub(crate) fn choose(
+        &self,
+        (lanes, adapters): (&[Lane], &[Adapter]),
+        len: usize,
+        now: u64,
+    ) -> Option<u32> {
         let open = || self.lanes.iter().copied().filter(|lane| lanes[*lane as usize].can_take());
         // One that has rested long may have become faster.
         if let Some(rested) = open().find(|lane| lanes[*lane as usize].pace.is_worth_a_try(len, now)) {

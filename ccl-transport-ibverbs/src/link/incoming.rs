@@ -267,12 +267,7 @@ impl Incoming {
 
     /// What has come, and is released.
     pub(crate) fn count(&self) -> Count {
-        Count {
-            channel: self.key.channel,
-            next: self.arrived,
-            released: self.released,
-            beyond: self.beyond,
-        }
+        Count { channel: self.key.channel, next: self.arrived, released: self.released, beyond: self.beyond }
     }
 
     /// What the sender is told now.

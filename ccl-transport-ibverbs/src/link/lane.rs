@@ -343,7 +343,13 @@ impl Lane {
     /// Says where what comes next on the peer's link may go. There must be room.
     pub(crate) fn offer(&mut self, record: Sge, to: Remote, link: u32) -> Result<()> {
         self.work.offers += 1;
-        self.post(&[record], to, Immediate::Offer { link }.encode(), record.len() <= self.inline, Notice::None)
+        self.post(
+            &[record],
+            to,
+            Immediate::Offer { link }.encode(),
+            record.len() <= self.inline,
+            Notice::None,
+        )
     }
 
     /// Returns credits, in a message without bytes. There must be room.

@@ -169,7 +169,14 @@ impl Outgoing {
 
     /// The next message, for a pair of rails. `released` counts for the link of the other direction.
     #[inline]
-    pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool, rails: usize) -> Message {
+    pub(crate) fn message(
+        &self,
+        tag: u64,
+        len: usize,
+        released: u32,
+        is_inline: bool,
+        rails: usize,
+    ) -> Message {
         let header = Header { tag, number: self.published, len: len as u32, released, heard: self.heard };
         self.put(self.head, header, is_inline, rails)
     }

@@ -152,7 +152,9 @@ mod tests {
         lanes[1].1 = 5_000_000;
         let slow = shares(&mut lanes, 5_000, 16, 500);
         assert!(slow[1] < 200, "{slow:?}");
-        lanes.iter_mut().for_each(|(pace, _)| drop(pace.clear()));
+        for (pace, _) in &mut lanes {
+            pace.clear();
+        }
         lanes[1].1 = 5_000;
         // All that was in flight is forgotten, and the clock begins anew.
         let again = shares(&mut lanes, 40_000, 16, 500);

@@ -1,8 +1,8 @@
 //! The first word between two ranks that connect: what each has, so that both choose the same.
 
 use super::bytes::{Reader, Writer};
-use crate::choice::pairing::{Offer, OfferedRail};
 use super::wire::MOST_LINKS;
+use crate::choice::pairing::{Offer, OfferedRail};
 use crate::choice::survey::{Gid, GidKind, Layer, Netdev};
 use ccl_core::Rank;
 use std::net::Ipv6Addr;

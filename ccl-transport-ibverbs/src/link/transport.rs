@@ -196,7 +196,8 @@ impl IbTransport {
             let Work { sends, credits, offers, receives, doorbells, polls, completions, .. } = self.work();
             let (rank, bytes, direct) = (self.rank, sum(|c| c.bytes), sum(|c| c.direct));
             let slots = pieces - inline - referenced;
-            let shares: Vec<_> = self.shares().iter().map(|(rail, bytes)| format!("{rail} {bytes}")).collect();
+            let shares: Vec<_> =
+                self.shares().iter().map(|(rail, bytes)| format!("{rail} {bytes}")).collect();
             let rails = shares.join(", ");
             tracing::info!(
                 target: "net", rank, pieces, inline, slots, referenced, direct, bytes, sends, credits, offers, receives,

@@ -84,9 +84,10 @@ mod tests {
 
     #[test]
     fn a_work_requests_number_says_whose_it_is() {
-        for id in
-            [Id { lane: 7, sends: 32, timed: true, era: 9 }, Id { lane: Id::CONTROL, sends: u16::MAX, timed: false, era: u16::MAX }]
-        {
+        for id in [
+            Id { lane: 7, sends: 32, timed: true, era: 9 },
+            Id { lane: Id::CONTROL, sends: u16::MAX, timed: false, era: u16::MAX },
+        ] {
             assert_eq!(Id::decode(id.encode()), id);
         }
     }

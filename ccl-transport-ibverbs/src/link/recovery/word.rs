@@ -1,7 +1,7 @@
 //! What one end of a lane tells the other while it is repaired.
 
-use crate::link::wire::MOST_LINKS;
 use crate::link::terms::Place;
+use crate::link::wire::MOST_LINKS;
 use ccl_core::Rank;
 
 /// Says that the bytes are ours, and in which version.
