@@ -125,7 +125,10 @@ impl Repair {
 pub(crate) struct Trouble {
     /// What the device said of it.
     pub(crate) cause: String,
-    /// How long it was tried to repair it; the time in which the rank made no call does not count.
+    /// Since when it is being repaired.
+    pub(crate) since: Instant,
+    /// How long it was tried to repair it; the time in which the rank made no call does not count, nor that in which others
+    /// did its work.
     pub(crate) spent: Duration,
     /// When that was last looked at.
     pub(crate) looked: Instant,
@@ -140,12 +143,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Trouble {
     pub(crate) fn new(cause: String, now: Instant) -> Trouble {
-        Trouble { cause, spent: Duration::ZERO, looked: now, tries: 0, mark: 0 }
+        Trouble { cause, since: now, spent: Duration::ZERO, looked: now, tries: 0, mark: 0 }
     }
 
     /// Counts the time since the last look.
-    pub(crate) fn look(&mut self, now: Instant) {
-        self.spent += now.saturating_duration_since(self.looked).min(LOOK);
+    pub(crate) fn look(&mut self, now: Instant, is_spared: bool) {
+        if !is_spared {
+            self.spent += now.saturating_duration_since(self.looked).min(LOOK);
+        }
         self.looked = now;
     }
 

@@ -104,9 +104,8 @@ impl IbTransport {
         let resent = lane.work.resent - before;
         let (tries, spent) = match &mut lane.trouble {
             Some(trouble) => {
-                trouble.look(now);
                 trouble.mark = mark;
-                (trouble.tries, trouble.spent)
+                (trouble.tries, now.saturating_duration_since(trouble.since))
             }
             None => (1, Default::default()),
         };

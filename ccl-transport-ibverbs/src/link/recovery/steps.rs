@@ -191,6 +191,14 @@ impl IbTransport {
         }
     }
 
+    /// Whether others do all that a lane had to do.
+    fn is_spared(&self, at: usize) -> bool {
+        let lane = &self.lanes[at];
+        let mut others = self.groups[lane.group as usize].lanes.iter();
+        lane.repair.as_ref().is_some_and(|repair| repair.is_settled)
+            && others.any(|other| self.lanes[*other as usize].open)
+    }
+
     fn leads(&self, peer: Rank) -> bool {
         self.rank < peer
     }
@@ -200,9 +208,10 @@ impl IbTransport {
         if let Err(obstacle) = self.try_step(at, now) {
             self.overcome(at, obstacle);
         }
+        let is_spared = self.is_spared(at);
         let lane = &mut self.lanes[at];
         let (Some(repair), Some(trouble)) = (&mut lane.repair, &mut lane.trouble) else { return Ok(()) };
-        trouble.look(now);
+        trouble.look(now, is_spared);
         let connection = &self.connections[&lane.peer];
         let is_dead = |pair: usize| self.adapters[self.ports[connection.rail(pair)].adapter].dead;
         let is_late = trouble.spent >= self.recovery || (0..connection.pairs.len()).all(is_dead);
