@@ -40,7 +40,7 @@ fn pace(fake: &Fake, rail: u32, polls: u32) {
 #[test]
 fn one_link_uses_all_rails_and_short_pieces_stay_at_home() {
     let fake = Fake::start(&hosts::script(2, 3));
-    let mut t = pair(1, |config| config.credits = 16);
+    let mut t = pair(1, |config| config.credits = Some(16));
     (0..3).for_each(|rail| pace(&fake, rail, 10));
     let shares = stream(&mut t, 600, SLOT);
     assert!(shares.iter().all(|share| *share > 0.2), "{shares:?}");
@@ -51,7 +51,7 @@ fn one_link_uses_all_rails_and_short_pieces_stay_at_home() {
 #[test]
 fn shares_follow_the_speed_of_rails() {
     let fake = Fake::start(&hosts::script(2, 2));
-    let mut t = pair(1, |config| config.credits = 16);
+    let mut t = pair(1, |config| config.credits = Some(16));
     pace(&fake, 0, 5);
     pace(&fake, 1, 100);
     let shares = stream(&mut t, 2000, SLOT);
@@ -92,7 +92,7 @@ fn while_a_rail_is_out_everything_goes_over_the_others() {
 #[test]
 fn what_was_under_way_goes_over_another_rail_at_once() {
     let fake = Fake::start(&hosts::script(2, 2));
-    let mut t = pair(1, |config| config.credits = 16);
+    let mut t = pair(1, |config| config.credits = Some(16));
     let (to, from) = ends(&mut t);
     stream(&mut t, 100, SLOT);
     fake.run("down h0r0/1 traffic=stall after=2; fail create_qp errno=ENOMEM times=1000");

@@ -12,6 +12,7 @@ use super::recovery::{Repair, Trouble};
 use super::terms::Place;
 use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate, MOST_LINKS};
 use super::work::{Id, Work};
+use crate::choice::window;
 use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, SendBatch, SendWork, Sge, Verb};
 use ccl_core::{Error, Rank, Result};
 
@@ -34,11 +35,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Releases go back by halves of the credits. Those that are on their way back would be missed, so a link has as many
-    /// slots more: what was published and not released never has to wait for less than all credits.
+    /// Releases go back by halves of the credits, and a link has more slots than credits: what was published and not released
+    /// never has to wait for less than all credits.
     pub(crate) fn of(credits: u32) -> Window {
-        let batch = credits.div_ceil(2);
-        Window { slots: credits + batch - 1, batch }
+        Window { slots: window::slots_of(credits), batch: credits.div_ceil(2) }
     }
 
     /// Messages that the peer can have under way on a link of each direction: pieces, returns of credits, and an offer.

@@ -21,11 +21,12 @@ const NAME: u8 = 32;
 pub(crate) struct Proposal {
     pub(crate) rank: Rank,
     pub(crate) slot_bytes: u32,
+    /// Credits that its user wants; 0: by the speed of the ports.
     pub(crate) credits: u32,
     /// Queue pairs between two ports that it would make.
     pub(crate) queue_pairs: u32,
-    /// Links of each direction that one queue pair of it can carry.
-    pub(crate) links: u32,
+    /// Work requests that each of its queue pairs can hold.
+    pub(crate) work_requests: u32,
     /// The packet payload that its user wants; 0: none in particular.
     pub(crate) mtu: u16,
     pub(crate) offer: Offer,
@@ -36,7 +37,7 @@ impl Proposal {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(MAGIC);
-        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.links] {
+        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.work_requests] {
             out.u32(number);
         }
         out.u16(self.mtu);
@@ -55,12 +56,14 @@ impl Proposal {
         let mut bytes = Reader(bytes);
         (bytes.u64()? == MAGIC).then_some(())?;
         let (rank, slot_bytes, credits) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
-        let (queue_pairs, links, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
+        let (queue_pairs, work_requests, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
         let (host, first) = (bytes.text()?, bytes.u8()?.into());
         let rails = (0..bytes.u8()?).map(|_| decode_rail(&mut bytes)).collect::<Option<_>>()?;
         let offer = Offer { host, rails, first };
-        let sane = (1..=128).contains(&queue_pairs) && links > 0;
-        bytes.end(Proposal { rank, slot_bytes, credits, queue_pairs, links, mtu, offer }).filter(|_| sane)
+        let sane = (1..=128).contains(&queue_pairs) && credits <= 1024;
+        bytes
+            .end(Proposal { rank, slot_bytes, credits, queue_pairs, work_requests, mtu, offer })
+            .filter(|_| sane)
     }
 }
 
@@ -121,7 +124,15 @@ mod tests {
         let survey = surveys::rails(number, count);
         let rails = rails::choose(&survey, &Config::default().ib).unwrap().value;
         let offer = Offer::of(&survey.host, &rails, 1);
-        Proposal { rank: 3, slot_bytes: 65536, credits: 32, queue_pairs: 4, links: 8, mtu: 0, offer }
+        Proposal {
+            rank: 3,
+            slot_bytes: 65536,
+            credits: 32,
+            queue_pairs: 4,
+            work_requests: 4096,
+            mtu: 0,
+            offer,
+        }
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub struct IbTransport {
     pub(super) rank: Rank,
     pub(super) ranks: u32,
     pub(super) slot_bytes: usize,
-    pub(super) credits: u32,
+    /// That every link has at least.
+    credits: u32,
     pub(super) settings: Ib,
     /// How long a connection that failed is tried.
     pub(super) recovery: Duration,
@@ -115,21 +116,22 @@ impl IbTransport {
         let brief = Brief::of(&survey.host, &rails);
         let offer = Offer::of(&survey.host, &rails, first.value);
         let (adapters, ports) = adapt(&contexts, rails, relaxed)?;
-        let links = links(&adapters, config.credits)?;
+        let credits = config.credits.unwrap_or(window::FEWEST);
+        let work_requests = work_requests(&adapters, credits)?;
         let transport = IbTransport {
             rank,
             ranks,
             slot_bytes: config.slot_bytes,
-            credits: config.credits,
+            credits,
             settings: config.ib.clone(),
             recovery: config.recovery,
             brief,
             proposal: Proposal {
                 rank,
                 slot_bytes: config.slot_bytes as u32,
-                credits: config.credits,
+                credits: config.credits.unwrap_or(0),
                 queue_pairs: queue_pairs.unwrap_or(1),
-                links,
+                work_requests,
                 mtu: config.ib.mtu.unwrap_or(0),
                 offer,
             },
@@ -162,7 +164,9 @@ impl IbTransport {
             polled: 0,
             work: Work::default(),
         };
-        transport.warn_of_small_windows();
+        if config.credits.is_some() {
+            transport.warn_of_small_windows();
+        }
         Ok(transport)
     }
 
@@ -237,15 +241,15 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
     Ok((adapters, ports))
 }
 
-/// Links that a queue pair of any of the devices can carry.
-fn links(adapters: &[Adapter], credits: u32) -> Result<u32> {
+/// Work requests that a queue pair of each of the devices can hold; enough for one link, at least.
+fn work_requests(adapters: &[Adapter], credits: u32) -> Result<u32> {
     let fewest = adapters.iter().map(|adapter| adapter.context.limits().work_requests).min().unwrap_or(0);
     match lane::links(fewest, Window::of(credits)) {
         0 => Err(Error::unsupported(
             format!("ib: {credits} credits per link where a queue holds {fewest} work requests"),
             "set fewer credits (RDMACCL_CREDITS)",
         )),
-        links => Ok(links),
+        _ => Ok(fewest),
     }
 }
 
