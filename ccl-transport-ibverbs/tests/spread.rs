@@ -42,26 +42,27 @@ fn one_link_uses_all_rails_and_short_pieces_stay_at_home() {
     let fake = Fake::start(&hosts::script(2, 3));
     let mut t = pair(1, |config| config.credits = Some(16));
     (0..3).for_each(|rail| pace(&fake, rail, 10));
-    let shares = stream(&mut t, 600, SLOT);
-    assert!(shares.iter().all(|share| *share > 0.2), "{shares:?}");
+    let shares = stream(&mut t, 4000, SLOT);
+    assert!(shares.iter().all(|share| *share > 0.05), "{shares:?}");
     assert_eq!(stream(&mut t, 600, 8192), [1.0, 0.0, 0.0]);
 }
 
-/// What a rail gets follows what it does, when it changes as well.
+/// What a rail gets follows what it does, when it changes as well. The fake's time are polls, the transport's is the clock: so
+/// there is much room between the part that would be right, one in 21, and that of equal shares.
 #[test]
 fn shares_follow_the_speed_of_rails() {
     let fake = Fake::start(&hosts::script(2, 2));
     let mut t = pair(1, |config| config.credits = Some(16));
     pace(&fake, 0, 5);
     pace(&fake, 1, 100);
-    let shares = stream(&mut t, 2000, SLOT);
-    assert!(shares[1] > 0.0 && shares[1] < 0.2, "{shares:?}");
+    let shares = stream(&mut t, 4000, SLOT);
+    assert!(shares[1] > 0.0 && shares[1] < 0.4, "{shares:?}");
     // The other way round: home is the slow one.
     pace(&fake, 0, 100);
     pace(&fake, 1, 5);
-    stream(&mut t, 200, SLOT);
-    let shares = stream(&mut t, 2000, SLOT);
-    assert!(shares[0] > 0.0 && shares[0] < 0.2, "{shares:?}");
+    stream(&mut t, 500, SLOT);
+    let shares = stream(&mut t, 4000, SLOT);
+    assert!(shares[0] > 0.0 && shares[0] < 0.4, "{shares:?}");
 }
 
 /// Nothing waits for a repair that cannot even begin, as long as another rail works.

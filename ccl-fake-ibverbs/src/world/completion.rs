@@ -121,7 +121,9 @@ impl World {
     pub(super) fn complete(&mut self, cq: Key, qp: Key, wc: ibv_wc, retires: (bool, u64), solicited: bool) {
         let delay = self.delay;
         let device = self.cqs.get(&cq).and_then(|queue| self.device_of(queue.context).ok());
-        let pace = device.map_or(0, |device| self.devices[device].pace);
+        // What comes without bytes takes no time.
+        let takes_time = retires.0 || wc.byte_len > 0;
+        let pace = device.filter(|_| takes_time).map_or(0, |device| self.devices[device].pace);
         let Some(queue) = self.cqs.get_mut(&cq) else { return };
         if queue.waiting.len() >= queue.entries {
             let context = queue.context;
