@@ -217,7 +217,7 @@ variables! {
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
     "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: slot, usize::to_string;
-    "RDMACCL_CREDITS" = "32", "Pieces of a link on their way at a time, at most 8 of them in slots.", "a number from 1 to 1024",
+    "RDMACCL_CREDITS" = "32", "Pieces of a link on their way at a time, at most 8 of them in slots; RDMA: where it is not set, by the speed of the ports.", "a number from 1 to 1024",
         credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
     "RDMACCL_THREADS" = "auto", "Threads of a rank that share a long call; auto: as many as each rank of a host has cores, up to 4.",
         "auto or a number from 1 to 64", threads: |v| v.parse().ok(), Threads::to_string;

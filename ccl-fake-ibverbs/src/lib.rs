@@ -26,6 +26,7 @@
 //! | `down NAME/P [after=0] [traffic=stall\|fail]` | the port goes down after so many sends from it; what is sent then waits until it is up, or fails as when retries are exhausted |
 //! | `up NAME/P [after=0]` | the port comes up, after so many more sends that wait |
 //! | `delay POLLS` | completions show up so many polls of their queue later |
+//! | `pace NAME POLLS` | completions of a device show up so many polls of their queue after the one before; not those of what comes without bytes |
 //! | `event NAME CODE [port=P]` | an asynchronous event, by its number |
 
 #![deny(unsafe_code)]

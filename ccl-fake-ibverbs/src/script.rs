@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Down { at: PortName, after: u64, stall: bool },
     Up { at: PortName, after: u64 },
     Delay(u64),
+    Pace { device: String, polls: u64 },
     Event { device: String, code: u32, port: i32 },
 }
 
@@ -163,6 +164,9 @@ fn command(line: &str) -> Result<Command, String> {
         }
         "up" => Command::Up { at: words.port()?, after: words.number("after", 0)? },
         "delay" => Command::Delay(number(words.next("POLLS")?)?),
+        "pace" => {
+            Command::Pace { device: words.next("NAME")?.to_string(), polls: number(words.next("POLLS")?)? }
+        }
         "event" => Command::Event {
             device: words.next("NAME")?.to_string(),
             code: number(words.next("CODE")?)? as u32,
@@ -282,6 +286,7 @@ mod tests {
             ("complete status=bad", "bad is no number"),
             ("complete status=12 delivered=perhaps", "perhaps is none of"),
             ("lose", "NAME is missing"),
+            ("pace a", "POLLS is missing"),
             ("down a/1 traffic=slow", "slow is none of"),
         ] {
             let error = parse(line).unwrap_err();

@@ -9,8 +9,9 @@ use std::time::Duration;
 pub struct IbConfig {
     /// Longest piece in bytes: a multiple of 4096, at most 64 MiB.
     pub slot_bytes: usize,
-    /// Pieces on a link that may be published and not yet released: 1 … 1024.
-    pub credits: u32,
+    /// Pieces on a link that may be published and not yet released: 1 … 1024; `None`: by the speed of the ports, and at
+    /// least [`FEWEST`](crate::choice::window::FEWEST).
+    pub credits: Option<u32>,
     /// Library, devices, GIDs, packets and queue pairs, as far as the user has a word in it.
     pub ib: Ib,
     /// How long a connection that failed is tried before its links end with an error.
@@ -23,8 +24,8 @@ pub struct IbConfig {
 
 impl Default for IbConfig {
     fn default() -> IbConfig {
-        let Config { slot_bytes, credits, ib, timeout, .. } = Config::default();
-        IbConfig { slot_bytes, credits, ib, recovery: timeout / 2, host_id: None, local_rank: 0 }
+        let Config { slot_bytes, ib, timeout, .. } = Config::default();
+        IbConfig { slot_bytes, credits: None, ib, recovery: timeout / 2, host_id: None, local_rank: 0 }
     }
 }
 
@@ -34,8 +35,8 @@ impl IbConfig {
         if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(4096) || self.slot_bytes > 64 << 20 {
             return refuse(format!("slots of {} bytes", self.slot_bytes), "a multiple of 4096 up to 64 MiB");
         }
-        if !(1..=1024).contains(&self.credits) {
-            return refuse(format!("{} credits per link", self.credits), "1 to 1024");
+        if let Some(credits) = self.credits.filter(|credits| !(1..=1024).contains(credits)) {
+            return refuse(format!("{credits} credits per link"), "1 to 1024");
         }
         Ok(())
     }
@@ -48,7 +49,9 @@ mod tests {
     #[test]
     fn what_a_work_request_cannot_say_is_refused() {
         assert!(IbConfig::default().check().is_ok());
-        let of = |slot_bytes, credits| IbConfig { slot_bytes, credits, ..IbConfig::default() }.check();
+        let of = |slot_bytes, credits| {
+            IbConfig { slot_bytes, credits: Some(credits), ..IbConfig::default() }.check()
+        };
         assert!(of(4096, 1024).is_ok() && of(64 << 20, 1).is_ok());
         for slot_bytes in [0, 4095, (64 << 20) + 4096] {
             assert!(of(slot_bytes, 1).unwrap_err().to_string().contains("multiple of 4096"));

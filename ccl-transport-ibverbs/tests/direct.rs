@@ -11,7 +11,8 @@ use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
 use std::time::{Duration, Instant};
 
-const SLOT: usize = 4096;
+/// Of more than 8 KiB, so that pieces choose among the rails.
+const SLOT: usize = 12288;
 const CREDITS: u32 = 4;
 const GUARD: Duration = Duration::from_secs(60);
 
@@ -26,7 +27,9 @@ impl Random {
     }
 
     fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.iter_mut().for_each(|byte| *byte = self.up_to(255) as u8);
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.up_to(u64::MAX - 1).to_le_bytes()[..chunk.len()]);
+        }
     }
 }
 
@@ -178,15 +181,20 @@ impl Calls {
 
 #[test]
 fn calls_in_all_ways_give_the_same_bytes() {
-    let _fake = Fake::start(&hosts::script(2, 1));
     for seed in 1..20 {
+        // Over one rail, and over several that are not alike, so that pieces overtake one another.
+        let rails = 1 + seed as u32 % 3;
+        let fake = Fake::start(&hosts::script(2, rails));
+        for rail in 1..rails {
+            fake.run(&format!("pace h0r{rail} {}; pace h1r{rail} {}", seed % 4, seed % 5 * rail as u64));
+        }
         let (mut t, to, from) = pair();
         let mut calls = Calls::new(seed, &mut t);
         for _ in 0..100 {
             calls.run(&mut t, to, from);
         }
         let (there, here) = (counters(&t[1]), counters(&t[0]));
-        assert!(here.referenced > 50 && here.direct > 50 && here.pieces > here.direct + 50, "{here:?}");
+        assert!(here.referenced > 50 && here.direct > 10 && here.pieces > here.direct + 50, "{here:?}");
         assert_eq!((here.direct, here.direct_bytes), (there.direct, there.direct_bytes));
         let work = t[1].work();
         assert!(work.offers > 10 && work.offers <= 100, "{work:?}");

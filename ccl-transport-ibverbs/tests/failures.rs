@@ -54,7 +54,7 @@ fn a_machine_that_cannot_says_why() {
     let other = |c: &mut IbConfig| c.ib.hca = Some("=mlx5_0".parse().unwrap());
     assert_says(&refusal(&hosts::script(1, 1), other), &["h0r0:1", "RDMACCL_IB_HCA==mlx5_0"]);
     let few = format!("{}; limit h0r0 qp_wr=20", hosts::script(1, 1));
-    assert_says(&refusal(&few, |c| c.credits = 32), &["20 work requests", "RDMACCL_CREDITS"]);
+    assert_says(&refusal(&few, |c| c.credits = Some(32)), &["20 work requests", "RDMACCL_CREDITS"]);
     let denied = format!("{}; fail open_device errno=EACCES", hosts::script(1, 1));
     assert_says(&refusal(&denied, |_| {}), &["h0r0", "udev"]);
 }
@@ -94,7 +94,7 @@ fn a_device_without_queue_pairs_left_says_how_many_it_has_and_the_cure() {
 #[test]
 fn settings_that_do_not_fit_are_named() {
     let fake = Fake::start(&hosts::script(2, 1));
-    let said = parting(&fake, |rank, config| config.credits = 4 + rank);
+    let said = parting(&fake, |rank, config| config.credits = Some(4 + rank));
     assert_says(&said[0], &["5 credits", "this rank 4", "must agree"]);
     fake.run("port h1r0/1 mtu=1024");
     let said = parting(&fake, |_, config| config.ib.mtu = Some(4096));

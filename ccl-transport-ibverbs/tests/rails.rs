@@ -16,11 +16,11 @@ fn pair(change: impl Fn(&mut IbConfig)) -> Vec<IbTransport> {
     (0..2).map(new).collect()
 }
 
-/// Channels go round rails and queue pairs; every link works, whichever queue pair is its own.
+/// Channels go round rails and queue pairs, and have one on each rail; every link works, whichever is its home.
 #[test]
 fn links_are_spread_over_rails_and_queue_pairs() {
     let fake = Fake::start(&hosts::script(2, 2));
-    for (queue_pairs, channels, made) in [(1, 1, 1), (1, 2, 2), (1, 9, 3), (3, 6, 6), (3, 2, 2)] {
+    for (queue_pairs, channels, made) in [(1, 1, 2), (1, 2, 2), (1, 9, 4), (3, 6, 6), (3, 2, 2), (3, 3, 4)] {
         let before = fake.count("create_qp");
         let mut t = pair(|config| config.ib.qps_per_connection = Some(queue_pairs));
         connect(&mut t, &mesh(2, channels));
@@ -183,4 +183,27 @@ fn what_was_sent_arrives_though_its_sender_has_closed() {
     assert!(error.contains("closed its end") && error.contains("rank 0"), "{error}");
     drop(t);
     assert_eq!(fake.live(), 0);
+}
+
+/// Nobody names a number: faster ports get more slots, and both ends agree on how many.
+#[test]
+fn the_window_follows_the_speed_of_the_ports() {
+    // 4x EDR is 100 Gb/s, 4x SDR 10 Gb/s.
+    for (rails, speed, slots) in [(1, 32, 40), (1, 1, 23), (2, 32, 64)] {
+        let fake = Fake::start(&hosts::script(2, rails));
+        for (host, rail) in (0..2).flat_map(|host| (0..rails).map(move |rail| (host, rail))) {
+            fake.run(&format!("port h{host}r{rail}/1 speed={speed}"));
+        }
+        let mut t = pair(|config| config.credits = None);
+        connect(&mut t, &mesh(2, 1));
+        let text = t[0].describe(1);
+        assert!(text.contains(&format!("{slots} slots a link")), "{text}");
+        let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+        let mut sent = 0;
+        while send(&mut t[0], to, &[1; 8192], sent) {
+            sent += 1;
+        }
+        assert_eq!(sent, slots);
+        (0..sent).for_each(|k| assert_eq!(receive(&mut t[1], from).unwrap().1, k));
+    }
 }

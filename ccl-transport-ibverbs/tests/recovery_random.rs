@@ -29,7 +29,7 @@ impl Random {
 fn fault(random: &mut Random, rails: u64) -> (String, Option<String>) {
     let (host, rail, nth) = (random.below(2), random.below(rails), random.below(30) + 1);
     let device = format!("h{host}r{rail}");
-    match random.below(10) {
+    match random.below(11) {
         0..4 => {
             let status =
                 random.pick(&["RETRY_EXC", "REM_OP", "WR_FLUSH", "LOC_QP_OP", "GENERAL", "BAD_RESP"]);
@@ -46,6 +46,7 @@ fn fault(random: &mut Random, rails: u64) -> (String, Option<String>) {
             None,
         ),
         6 => (format!("delay {}", random.below(3)), None),
+        10 => (format!("pace {device} {}", random.below(20)), None),
         7 => {
             let address = format!("10.0.{rail}.{}", host + 1);
             (format!("nogid {device}/1 1"), Some(format!("gid {device}/1 1 {address}")))

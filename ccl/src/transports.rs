@@ -3,12 +3,15 @@
 use ccl_core::Result;
 use ccl_core::bootstrap::Bootstrap;
 use ccl_core::communicator::{Communicator, Opener, Route};
-use ccl_core::config::{Config, Network};
+use ccl_core::config::{Config, Network, Origin};
 use ccl_core::error::RankList;
 use ccl_core::transport::Transport;
 use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
+
+/// The variable that says how many pieces of a link may be on their way.
+const CREDITS: &str = "RDMACCL_CREDITS";
 
 /// What a configuration wants to be opened.
 pub(crate) struct Transports<'c>(pub(crate) &'c Config);
@@ -45,9 +48,11 @@ fn local_rank(bootstrap: &Bootstrap) -> u32 {
 
 /// RDMA, if this machine has it; where the user wants nothing else it must.
 fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>> {
+    // A number that nobody has chosen is no limit.
+    let is_chosen = config.origin(CREDITS) != Origin::Default || config.credits != Config::default().credits;
     let ib = IbConfig {
         slot_bytes: config.slot_bytes,
-        credits: config.credits,
+        credits: is_chosen.then_some(config.credits),
         ib: config.ib.clone(),
         // A call must not be given up before the link that it waits for.
         recovery: config.timeout / 2,

@@ -18,7 +18,7 @@ impl World {
                     return Err(format!("device {name} is there already, or a name is too long"));
                 }
                 let ports = (0..ports).map(|_| Port::new()).collect();
-                self.devices.push(Device { name, guid, sysfs, ports, limits: default_limits() });
+                self.devices.push(Device { name, guid, sysfs, ports, limits: default_limits(), pace: 0 });
             }
             Command::Port { at, mut settings } => {
                 let (device, index) = self.find_port(&at)?;
@@ -61,6 +61,10 @@ impl World {
             Command::Down { at, after, stall } => self.plan(&at, after, Turn::Down { stall })?,
             Command::Up { at, after } => self.plan(&at, after, Turn::Up)?,
             Command::Delay(polls) => self.delay = polls,
+            Command::Pace { device, polls } => {
+                let device = self.find(&device)?;
+                self.devices[device].pace = polls;
+            }
             Command::Event { device, code, port } => {
                 let device = self.find(&device)?;
                 // Those between name a queue or a queue pair.

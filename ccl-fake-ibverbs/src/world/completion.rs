@@ -15,6 +15,8 @@ pub(crate) struct Cq {
     entries: usize,
     waiting: VecDeque<Entry>,
     polls: u64,
+    /// From which poll on the last completion shows up.
+    last: u64,
     /// Armed: for solicited completions and errors only?
     armed: Option<bool>,
 }
@@ -56,6 +58,7 @@ impl World {
             entries,
             waiting: VecDeque::new(),
             polls: 0,
+            last: 0,
             armed: None,
         };
         self.cqs.insert(key, cq);
@@ -117,13 +120,21 @@ impl World {
     /// Puts a completion into a queue.
     pub(super) fn complete(&mut self, cq: Key, qp: Key, wc: ibv_wc, retires: (bool, u64), solicited: bool) {
         let delay = self.delay;
+        let device = self.cqs.get(&cq).and_then(|queue| self.device_of(queue.context).ok());
+        // What comes without bytes takes no time.
+        let takes_time = retires.0 || wc.byte_len > 0;
+        let pace = device.filter(|_| takes_time).map_or(0, |device| self.devices[device].pace);
         let Some(queue) = self.cqs.get_mut(&cq) else { return };
         if queue.waiting.len() >= queue.entries {
             let context = queue.context;
             self.raise_on(context, IBV_EVENT_CQ_ERR, cq);
             return;
         }
-        let visible = if delay == 0 { 0 } else { queue.polls + delay + 1 };
+        let visible = match (delay, pace) {
+            (0, 0) => 0,
+            _ => (queue.polls + delay + 1).max(queue.last + pace),
+        };
+        queue.last = visible;
         queue.waiting.push_back(Entry { wc, qp, visible, retires });
         self.notify(cq, solicited || wc.status != IBV_WC_SUCCESS);
     }

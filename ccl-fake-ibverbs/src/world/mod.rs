@@ -59,6 +59,8 @@ pub(crate) struct Device {
     pub(crate) guid: u64,
     pub(crate) sysfs: String,
     pub(crate) ports: Vec<Port>,
+    /// Polls between two completions.
+    pub(crate) pace: u64,
     /// What it has of what.
     pub(crate) limits: Settings,
 }

@@ -6,6 +6,7 @@ mod devices;
 mod links;
 mod outages;
 mod programs;
+mod rails;
 mod rdma;
 
 use crate::network::Network;
@@ -70,6 +71,8 @@ pub(crate) const ALL: &[Scenario] = &[
     outages::RAIL_OUT_AND_IN,
     outages::RAIL_OUT_FOR_GOOD,
     outages::CUT,
+    rails::SHARES,
+    rails::FLAPS,
     rdma::LOSSY,
     rdma::KILLED,
     rdma::REFUSALS,

@@ -154,7 +154,7 @@ fn one_layer(rails: &mut Vec<Rail>, named: bool, host: &str, left_out: &mut Vec<
     Ok(())
 }
 
-/// Links are spread evenly, so a port much slower than the others would hold them up.
+/// Short pieces are spread evenly, so a port much slower than the others would hold them up.
 fn like_speeds(rails: &mut Vec<Rail>, left_out: &mut Vec<String>) {
     let fastest = rails.iter().map(|rail| rail.gbps).fold(0.0, f64::max);
     drop_where(rails, left_out, |rail| {

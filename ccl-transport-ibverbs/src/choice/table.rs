@@ -35,6 +35,8 @@ pub struct Ways {
     pub service_level: Choice<u8>,
     /// How long they are tried.
     pub patience: Choice<Patience>,
+    /// Slots of a link.
+    pub window: Choice<u32>,
 }
 
 impl fmt::Display for Way {
@@ -54,8 +56,8 @@ impl fmt::Display for Ways {
         let class = quality::described(self.traffic_class.value);
         write!(
             f,
-            "; {} queue pairs each, class {class}, SL {}",
-            self.queue_pairs.value, self.service_level.value
+            "; {} queue pairs each, class {class}, SL {}, {} slots a link",
+            self.queue_pairs.value, self.service_level.value, self.window.value
         )?;
         write!(f, "; {}; because", self.patience.value)?;
         let mut told = ("", "");
@@ -69,8 +71,8 @@ impl fmt::Display for Ways {
         let (queue_pairs, class) = (&self.queue_pairs.why, &self.traffic_class.why);
         write!(
             f,
-            " GID: {}, queue pairs: {queue_pairs}, class: {class}, SL: {}, retries: {}",
-            self.gid_why, self.service_level.why, self.patience.why
+            " GID: {}, queue pairs: {queue_pairs}, class: {class}, SL: {}, retries: {}, slots: {}",
+            self.gid_why, self.service_level.why, self.patience.why, self.window.why
         )
     }
 }
@@ -95,6 +97,7 @@ mod tests {
             traffic_class: Choice::new(106, "RDMACCL_IB_TC"),
             service_level: Choice::new(0, "nobody set one"),
             patience: Choice::new(Patience { timeout: 16, retry_count: 7, rnr_retry: 0 }, "several rails"),
+            window: Choice::new(23, "the fewest"),
         };
         let text = ways.to_string();
         assert!(
@@ -102,6 +105,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("106 (DSCP 26, ECN 2)") && text.contains("class: RDMACCL_IB_TC"), "{text}");
+        assert!(text.contains("23 slots a link") && text.contains("slots: the fewest"), "{text}");
         assert_eq!((text.matches("same network").count(), text.lines().count()), (1, 1));
     }
 }

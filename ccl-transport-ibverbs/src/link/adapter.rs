@@ -9,7 +9,7 @@ use ccl_core::{Error, Result};
 use std::os::fd::BorrowedFd;
 
 /// Entries of the first completion queue of a device.
-const FIRST_ENTRIES: u32 = 1024;
+const FIRST_ENTRIES: u32 = 4096;
 
 /// Polls of a software device that may find nothing before its kernel threads get a turn.
 const PATIENCE: u32 = 16;
@@ -31,6 +31,9 @@ pub(crate) struct Adapter {
     software: bool,
     /// Polls in a row that found nothing.
     idle: u32,
+    /// Pieces on their way whose time is taken, and when it was last looked for completions of them.
+    pub(crate) watched: u32,
+    pub(crate) looked: u64,
 }
 
 impl Adapter {
@@ -39,7 +42,19 @@ impl Adapter {
         let domain = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
         let (queues, room) = (Vec::new(), Vec::new());
-        Ok(Adapter { context, domain, channel, queues, room, dead: false, relaxed, software, idle: 0 })
+        Ok(Adapter {
+            context,
+            domain,
+            channel,
+            queues,
+            room,
+            dead: false,
+            relaxed,
+            software,
+            idle: 0,
+            watched: 0,
+            looked: 0,
+        })
     }
 
     /// A completion queue with room for so many more completions, and its place.
@@ -129,4 +144,6 @@ pub(crate) struct Port {
     pub(crate) missing: Vec<usize>,
     /// The end for datagrams, once there are peers.
     pub(crate) control: Option<Endpoint>,
+    /// Bytes of pieces that went out by it.
+    pub(crate) sent: u64,
 }

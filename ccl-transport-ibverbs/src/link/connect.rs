@@ -3,14 +3,16 @@
 use super::adapter::Adapter;
 use super::connection::Connection;
 use super::failure::of_peer;
+use super::group::Group;
 use super::incoming::Incoming;
 use super::lane::{self, Lane, Seat, Window};
 use super::offers::Board;
 use super::outgoing::{Outgoing, Rails};
+use super::pace::Pace;
 use super::proposal::Proposal;
 use super::terms::{Landing, Newcomer, Place, Terms, decode_ready, encode_ready};
 use super::transport::IbTransport;
-use super::wire::{FRONT, LINE, MOST_LINKS};
+use super::wire::{FRONT, LINE};
 use crate::verbs::{Access, Memory, QueuePairKind, QueuePairSetup, Region, Remote};
 use ccl_core::transport::{Exchange, LinkKey, NewLinks};
 use ccl_core::{Error, Rank, Result};
@@ -101,31 +103,26 @@ impl IbTransport {
 
     fn prepare_all(&mut self, rows: &BTreeMap<Rank, NewLinks>) -> Result<BTreeMap<Rank, Prepared>> {
         self.open_endpoints()?;
-        let (mut out, mut incoming) = (self.outgoing.len(), self.incoming.len());
-        let mut all = BTreeMap::new();
-        for (&peer, row) in rows {
-            all.insert(peer, self.prepare(peer, row, (out as u32, incoming as u32))?);
-            (out, incoming) = (out + row.to.len(), incoming + row.from.len());
-        }
-        if out.max(incoming) > MOST_LINKS as usize {
-            let remedy = format!("at most {MOST_LINKS} in each direction");
-            return Err(Error::invalid(format!("ib: {} links of one rank", out.max(incoming)), remedy));
-        }
-        Ok(all)
+        rows.iter().map(|(&peer, row)| Ok((peer, self.prepare(peer, row)?))).collect()
     }
 
     /// Makes queue pairs and memory for the new links with a peer.
-    fn prepare(&mut self, peer: Rank, row: &NewLinks, (first_out, first_in): (u32, u32)) -> Result<Prepared> {
+    fn prepare(&mut self, peer: Rank, row: &NewLinks) -> Result<Prepared> {
         let mut newcomers = Vec::new();
         for &channel in row.to.iter().chain(&row.from) {
-            let place = self.connections[&peer].place(channel);
-            if !self.connections[&peer].lanes.contains_key(&place) {
-                newcomers.push(self.add_lane(peer, place)?);
+            let places: Vec<Place> = self.connections[&peer].group(channel).collect();
+            if !self.connections[&peer].groups.contains_key(&places[0]) {
+                for place in &places {
+                    newcomers.push(self.add_lane(peer, *place)?);
+                }
+                self.add_group(peer, &places);
             }
         }
         let pairs = self.connections[&peer].pairs.len();
-        let rings = self.on_every_rail(peer, row.from.len() * self.ring_bytes(), Adapter::register_slots)?;
-        let line_bytes = row.to.len() * self.window().slots as usize * LINE;
+        let window = self.connections[&peer].window;
+        let ring_bytes = row.from.len() * self.ring_bytes(window);
+        let rings = self.on_every_rail(peer, ring_bytes, Adapter::register_slots)?;
+        let line_bytes = row.to.len() * lines_of(window) * LINE;
         let lines = self.on_every_rail(peer, line_bytes, Adapter::register_slots)?;
         let rails = (0..pairs).map(|pair| {
             let remote = |(memory, regions): &(Memory, Vec<Region>)| {
@@ -144,8 +141,6 @@ impl IbTransport {
             rank: self.rank,
             to_peer: row.rows().0,
             from_peer: row.rows().1,
-            first_out,
-            first_in,
             newcomers,
             session: self.session,
             rails,
@@ -184,12 +179,9 @@ impl IbTransport {
         FRONT + self.slot_bytes
     }
 
-    fn ring_bytes(&self) -> usize {
-        self.stride() * self.window().slots as usize
-    }
-
-    pub(super) fn window(&self) -> Window {
-        Window::of(self.credits)
+    /// Slots, and room to write an offer down.
+    fn ring_bytes(&self, window: Window) -> usize {
+        self.stride() * window.slots as usize + LINE
     }
 
     /// A queue pair that can take receives.
@@ -199,20 +191,34 @@ impl IbTransport {
         let newcomer = Newcomer { place, number: seat.pair.number(), first_packet: first_packet() };
         let id = self.lanes.len() as u32;
         let connection = self.connections.get_mut(&peer).expect("met before");
-        let mut lane = Lane::new(seat, id, (peer, place), (connection.channels, Window::of(self.credits)));
+        let pace = Pace::new(connection.gbps(&self.proposal, home), seat.pair.caps().sends as usize);
+        let mut lane = Lane::new(seat, id, (peer, place), (connection.links(), connection.window), pace);
         connection.lanes.insert(place, id);
         lane.fill()?;
         self.lanes.push(lane);
         Ok(newcomer)
     }
 
+    /// Lanes that carry the same links.
+    fn add_group(&mut self, peer: Rank, places: &[Place]) {
+        let at = self.groups.len() as u32;
+        let connection = self.connections.get_mut(&peer).expect("met before");
+        let lanes: Vec<u32> = places.iter().map(|place| connection.lanes[place]).collect();
+        for (position, lane) in lanes.iter().enumerate() {
+            let lane = &mut self.lanes[*lane as usize];
+            (lane.group, lane.position) = (at, position);
+        }
+        connection.groups.insert(places[0], at);
+        self.groups.push(Group::new(lanes));
+    }
+
     /// A queue pair to a peer over a pair of rails, in its init state.
     pub(super) fn seat(&mut self, peer: Rank, rails: usize) -> Result<Seat> {
         let connection = &self.connections[&peer];
-        let port = &self.ports[connection.rail(rails)];
-        let (at, number) = (port.adapter, port.rail.port);
+        let rail = connection.rail(rails);
+        let (at, number) = (self.ports[rail].adapter, self.ports[rail].rail.port);
         let ends = connection.ends(&self.proposal, rails);
-        let caps = lane::caps(connection.channels, self.window());
+        let caps = lane::caps(connection.links(), connection.window);
         let adapter = &mut self.adapters[at];
         let entries = lane::completions(caps);
         let (place, queue) = adapter.queue(entries)?;
@@ -223,7 +229,9 @@ impl IbTransport {
             Ok(pair)
         });
         match made {
-            Ok(pair) => Ok(Seat { pair, rails, adapter: at, port: number, queue: place, entries, ends }),
+            Ok(pair) => {
+                Ok(Seat { pair, rails, adapter: at, port: number, rail, queue: place, entries, ends })
+            }
             Err(error) => {
                 adapter.give_back(place, entries);
                 Err(error)
@@ -254,10 +262,6 @@ impl IbTransport {
         }
         if let Some(why) = row.differ_from((theirs.to_peer, theirs.from_peer)) {
             return Err(of_peer(peer, why));
-        }
-        let fits = |first: u32, count: u32| first.checked_add(count).is_some_and(|end| end <= MOST_LINKS);
-        if !fits(theirs.first_out, theirs.to_peer.count) || !fits(theirs.first_in, theirs.from_peer.count) {
-            return Err(of_peer(peer, "its links have impossible numbers"));
         }
         if theirs.rails.len() != self.connections[&peer].pairs.len() {
             return Err(of_peer(peer, "it pairs the rails differently"));
@@ -297,24 +301,29 @@ impl IbTransport {
     /// Adds the new links with a peer.
     fn add(&mut self, peer: Rank, row: &NewLinks, prepared: &Prepared, theirs: &Terms) -> Result<()> {
         let connection = &self.connections[&peer];
-        let (stride, ring_bytes, window) = (self.stride(), self.ring_bytes(), self.window());
-        let slots = window.slots as usize;
+        let window = connection.window;
+        let (stride, ring_bytes, lines_each) = (self.stride(), self.ring_bytes(window), lines_of(window));
+        let home_of = |channel: u16| {
+            let first = connection.group(channel).next().expect("a group has a lane");
+            (connection.lanes[&connection.place(channel)], connection.groups[&first])
+        };
         if let Some((memory, regions)) = &prepared.lines {
             let rails = theirs.rails.iter().zip(regions);
             let rails: Arc<[Rails]> = rails
                 .map(|(landing, region)| Rails { rings: landing.rings, region: region.clone() })
                 .collect();
             for (i, &channel) in row.to.iter().enumerate() {
-                let lane = connection.lanes[&connection.place(channel)];
-                let their = theirs.first_in + i as u32;
+                let ((home, group), number) = (home_of(channel), connection.number(channel));
                 let key = LinkKey { from: self.rank, to: peer, channel };
-                self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
+                let at = self.outgoing.len() as u32;
+                self.directory.add_outgoing(peer, channel, at);
+                self.groups[group as usize].add_outgoing(number, at);
                 self.outgoing.push(Outgoing::new(
                     key,
-                    lane,
-                    ((i * ring_bytes) as u64, stride as u64, their),
-                    (memory.clone(), i * slots),
-                    (Arc::clone(&rails), self.lanes[lane as usize].seat.rails),
+                    (home, group, self.groups[group as usize].lanes.len()),
+                    (number, (i * ring_bytes) as u64, stride as u64),
+                    (memory.clone(), i * lines_each),
+                    Arc::clone(&rails),
                     window.slots,
                 ));
             }
@@ -324,16 +333,18 @@ impl IbTransport {
         let regions: Arc<[Region]> = regions.collect();
         for (i, &channel) in row.from.iter().enumerate() {
             let (rings, _) = prepared.rings.as_ref().expect("made for these links");
-            let offset = (i * slots * LINE) as u64;
+            // Behind the lines of the link.
+            let offset = ((i * lines_each + window.slots as usize) * LINE) as u64;
             let board = Board { regions: Arc::clone(&regions), lines: Arc::clone(&lines), offset };
+            let ((home, group), number) = (home_of(channel), connection.number(channel));
             let key = LinkKey { from: peer, to: self.rank, channel };
-            let lane = connection.lanes[&connection.place(channel)];
-            let their = theirs.first_out + i as u32;
-            self.directory.add_incoming(peer, channel, self.incoming.len() as u32);
+            let at = self.incoming.len() as u32;
+            self.directory.add_incoming(peer, channel, at);
+            self.groups[group as usize].add_incoming(number, at);
             self.incoming.push(Incoming::new(
                 key,
-                lane,
-                their,
+                (home, group),
+                number,
                 (rings.clone(), i * ring_bytes, stride),
                 board,
                 window,
@@ -346,9 +357,14 @@ impl IbTransport {
                 self.incoming[back as usize].back = Some(out);
             }
         }
-        self.link_bytes += (row.to.len() * slots * LINE + row.from.len() * ring_bytes) as u64;
+        self.link_bytes += (row.to.len() * lines_each * LINE + row.from.len() * ring_bytes) as u64;
         if row.to.is_empty() { Ok(()) } else { self.pool.ensure(&self.adapters) }
     }
+}
+
+/// Lines of a link: one for each slot, and one for an offer.
+fn lines_of(window: Window) -> usize {
+    window.slots as usize + 1
 }
 
 /// What is said instead of a word by a rank that has failed.

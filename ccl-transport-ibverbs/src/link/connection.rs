@@ -2,6 +2,7 @@
 
 use super::adapter::{Adapter, Port};
 use super::failure;
+use super::lane::{self, CHANNELS, Window};
 use super::proposal::Proposal;
 use super::recovery::Correspondence;
 use super::terms::Place;
@@ -10,6 +11,7 @@ use crate::choice::pairing::{Pair, Side, pair};
 use crate::choice::patience::{self, Patience};
 use crate::choice::survey::Layer;
 use crate::choice::table::{Way, Ways};
+use crate::choice::window::{self, SPREAD_SLOTS};
 use crate::choice::{Choice, mtu, paths, quality};
 use crate::verbs::{Gid, Mtu, Path, ReadyToReceive, ReadyToSend};
 use ccl_core::{Rank, Result};
@@ -27,10 +29,15 @@ pub(crate) struct Connection {
     mtus: Vec<Choice<u16>>,
     /// Queue pairs of each pair of rails.
     queue_pairs: u32,
-    /// Channels of each queue pair.
-    pub(crate) channels: u32,
-    /// The lanes that are there.
+    /// Channels that are at home on each queue pair.
+    channels: u32,
+    /// Whether pieces of a link go over all pairs of rails.
+    is_spread: bool,
+    pub(crate) window: Window,
+    window_why: String,
+    /// The lanes that are there, and the groups, by the place of each one's first lane.
     pub(crate) lanes: BTreeMap<Place, u32>,
+    pub(crate) groups: BTreeMap<Place, u32>,
     /// Where datagrams to the peer go.
     pub(crate) correspondence: Correspondence,
 }
@@ -39,9 +46,16 @@ impl Connection {
     pub(crate) fn agree(ours: &Proposal, theirs: Proposal) -> Result<Connection> {
         let peer = theirs.rank;
         if (theirs.slot_bytes, theirs.credits) != (ours.slot_bytes, ours.credits) {
+            let named = |proposal: &Proposal| match proposal.credits {
+                0 => "credits by the speed of the ports".to_string(),
+                credits => format!("{credits} credits"),
+            };
             let what = format!(
-                "it uses {} credits and slots of {} bytes, this rank {} and {}; settings must agree",
-                theirs.credits, theirs.slot_bytes, ours.credits, ours.slot_bytes
+                "it uses {} and slots of {} bytes, this rank {} and {}; settings must agree",
+                named(&theirs),
+                theirs.slot_bytes,
+                named(ours),
+                ours.slot_bytes
             );
             return Err(failure::of_peer(peer, what));
         }
@@ -53,13 +67,27 @@ impl Connection {
             mtu::choose(&low.side(pair.low.0, pair.low.1), &high.side(pair.high.0, pair.high.1), wanted)
         };
         let mtus = pairs.iter().map(mtu).collect::<Result<_>>()?;
+        let gbps = |pair: &Pair| {
+            let (low, high) = (low.side(pair.low.0, pair.low.1), high.side(pair.high.0, pair.high.1));
+            speed(&low, &high)
+        };
+        // A link may use all rails.
+        let gbps = pairs.iter().map(gbps).sum();
+        let (credits, work_requests) = (ours.credits, ours.work_requests.min(theirs.work_requests));
+        let (window, window_why) = window_of(credits, gbps, ours.slot_bytes as usize, work_requests);
+        let (links, many) = (lane::links(work_requests, window), pairs.len() as u32);
+        let is_spread = many > 1 && links >= many && window.slots <= SPREAD_SLOTS;
         Ok(Connection {
             is_low,
             pairs,
             mtus,
             queue_pairs: ours.queue_pairs.max(theirs.queue_pairs),
-            channels: ours.channels.min(theirs.channels),
+            channels: CHANNELS.min(if is_spread { links / many } else { links }),
+            is_spread,
+            window,
+            window_why,
             lanes: BTreeMap::new(),
+            groups: BTreeMap::new(),
             correspondence: Correspondence::default(),
             theirs,
         })
@@ -69,10 +97,34 @@ impl Connection {
         self.pairs.len() as u32 * self.queue_pairs
     }
 
-    /// The queue pair of a channel: channels go round all ways, and to another queue pair when one has its number.
+    /// The home of a channel: channels go round all ways, and to another queue pair when one has its number.
     pub(crate) fn place(&self, channel: u16) -> Place {
         let (channel, ways) = (u32::from(channel), self.ways());
         Place { way: (channel % ways) as u16, turn: (channel / ways / self.channels) as u16 }
+    }
+
+    /// The places of the group that a channel belongs to: the same queue pair of each pair of rails.
+    pub(crate) fn group(&self, channel: u16) -> impl Iterator<Item = Place> + use<> {
+        let (home, pairs) = (self.place(channel), self.pairs.len() as u16);
+        let (first, of) = if self.is_spread { (home.way - home.way % pairs, pairs) } else { (home.way, 1) };
+        (first..first + of).map(move |way| Place { way, ..home })
+    }
+
+    /// The number of a channel's links in its group.
+    pub(crate) fn number(&self, channel: u16) -> u32 {
+        let turn = u32::from(channel) / self.ways() % self.channels;
+        if self.is_spread { self.pair_of(self.place(channel)) as u32 * self.channels + turn } else { turn }
+    }
+
+    /// Links of each direction that a queue pair carries.
+    pub(crate) fn links(&self) -> u32 {
+        if self.is_spread { self.pairs.len() as u32 * self.channels } else { self.channels }
+    }
+
+    /// Gigabits per second of a pair of rails; 0: not known.
+    pub(crate) fn gbps(&self, ours: &Proposal, pair: usize) -> f64 {
+        let (here, there) = self.sides(ours, pair);
+        speed(&here, &there)
     }
 
     /// The pair of rails of a way.
@@ -198,8 +250,27 @@ impl IbTransport {
             traffic_class: quality::traffic_class(rail, &self.settings),
             service_level: quality::service_level(&self.settings),
             patience: self.patience(peer),
+            window: Choice::new(connection.window.slots, connection.window_why.clone()),
         }
     }
+}
+
+/// Gigabits per second between two ports; 0: not known. As it is told, so that both ends come to the same.
+fn speed(a: &Side<'_>, b: &Side<'_>) -> f64 {
+    f64::from((a.rail().gbps as f32).min(b.rail().gbps as f32))
+}
+
+/// The window of a connection over rails of `gbps` together, and why; `named` by the user, or 0.
+fn window_of(named: u32, gbps: f64, slot_bytes: usize, work_requests: u32) -> (Window, String) {
+    if named > 0 {
+        return (Window::of(named), "RDMACCL_CREDITS".into());
+    }
+    let wanted = window::credits(gbps, slot_bytes);
+    let carried = |credits: u32| lane::links(work_requests, Window::of(credits));
+    if carried(wanted.value) < carried(window::FEWEST) {
+        return (Window::of(window::FEWEST), "the fewest: the queues of a device are short".into());
+    }
+    (Window::of(wanted.value), wanted.why)
 }
 
 /// Differs between connections, so that their packets take other ways.

@@ -1,12 +1,13 @@
 //! The data path.
 
-use super::outgoing::Body;
+use super::group::SMALL;
+use super::offers::Keys;
+use super::outgoing::{Body, Outgoing};
 use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
-use crate::verbs::Sge;
+use ccl_core::Result;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, misuse};
-use ccl_core::{Error, Result};
 
 /// The sending end for one or more links.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Fabric for IbTransport {
             Some(Reservation { body: Body::Slot(slot), .. }) => Some(slot),
             Some(Reservation { body: Body::Line, .. }) if is_short => None,
             held => {
-                if held.is_none() && !self.take_credits(to)? {
+                if held.is_none() && !self.take_credits(to, len)? {
                     return Ok(None);
                 }
                 if is_short { None } else { Some(self.take_slot()?) }
@@ -67,7 +68,7 @@ impl Fabric for IbTransport {
         if !fits || !self.is_registered(to, piece) {
             return Ok(Refer::NotMapped);
         }
-        if !is_referring && !self.take_credits(to)? {
+        if !is_referring && !self.take_credits(to, piece.len())? {
             return Ok(Refer::NoCredit);
         }
         self.hold(to, Reservation { len: piece.len(), body: Body::User(piece) });
@@ -80,20 +81,17 @@ impl Fabric for IbTransport {
         };
         for i in 0..sender.links.len() {
             let link = self.senders[to.0 as usize].links[i] as usize;
-            let lane = self.outgoing[link].lane as usize;
-            // What is sent again meanwhile is lent anew.
-            let is_done =
-                |t: &IbTransport| t.outgoing[link].lent.is_none_or(|last| t.lanes[lane].has_done(last));
-            if !is_done(self) {
-                self.progress(self.lanes[lane].seat.adapter)?;
-                if let Some(why) = &self.lanes[lane].broken {
+            if !self.is_settled(link) {
+                let home = self.outgoing[link].home;
+                let is_settled = self.progress_group(home, |t| t.is_settled(link))?;
+                if let Some(why) = &self.lanes[home as usize].broken {
                     return Err(why.clone());
                 }
-                if !is_done(self) {
+                if !is_settled {
                     return Ok(false);
                 }
             }
-            self.outgoing[link].lent = None;
+            self.outgoing[link].lent.fill(0);
         }
         Ok(true)
     }
@@ -124,21 +122,29 @@ impl Fabric for IbTransport {
 
     /// One that cannot be told of now is not made: pieces go through slots.
     fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
-        let Some(link) = self.incoming.get_mut(from.0 as usize) else {
+        let IbTransport { incoming, lanes, groups, connections, ports, registered, adapters, .. } = self;
+        let Some(link) = incoming.get_mut(from.0 as usize) else {
             return Err(misuse::no_such_end(from.0));
         };
-        let at = link.lane as usize;
-        let lane = &mut self.lanes[at];
-        if !lane.open || !lane.has_room() || link.unheard() > 0 || offer.piece > self.slot_bytes {
-            return Ok(());
-        }
-        let Some(region) = self.registered.find(offer.sink.as_piece(), lane.seat.adapter, &self.adapters)
-        else {
+        let by = groups[link.group as usize].any(lanes, link.home);
+        let Some(by) = by.filter(|_| link.unheard() == 0 && offer.piece <= self.slot_bytes) else {
             return Ok(());
         };
-        let (record, to) = link.offer(offer, region.remote(offer.sink), lane.seat.rails);
-        let sent = lane.offer(record, to, link.their);
-        self.unless_failed(at, sent);
+        let lane = &mut lanes[by as usize];
+        let connection = &connections[&lane.peer];
+        let mut keys = Keys::default();
+        for rails in 0..connection.pairs.len() {
+            let adapter = ports[connection.rail(rails)].adapter;
+            if let Some(region) = registered.find(offer.sink.as_piece(), adapter, adapters) {
+                keys.add(rails, region.remote(offer.sink));
+            }
+        }
+        if keys == Keys::default() {
+            return Ok(());
+        }
+        let (record, to) = link.offer(offer, keys, (by, lane.seat.rails));
+        let sent = lane.offer(record, to, link.number);
+        self.unless_failed(by as usize, sent);
         Ok(())
     }
 
@@ -150,13 +156,15 @@ impl Fabric for IbTransport {
         if let Some(arrival) = link.peek() {
             return Ok(Some(arrival));
         }
-        let lane = link.lane;
-        self.progress(self.lanes[lane as usize].seat.adapter)?;
-        let link = &mut self.incoming[from.0 as usize];
-        let arrival = link.peek();
+        let (at, home) = (from.0 as usize, link.home);
+        let mut arrival = None;
+        self.progress_group(home, |t| {
+            arrival = t.incoming[at].peek();
+            arrival.is_some()
+        })?;
         if arrival.is_none() {
-            link.counters.stalls += 1;
-            if let Some(why) = &self.lanes[lane as usize].broken {
+            self.incoming[at].counters.stalls += 1;
+            if let Some(why) = &self.lanes[home as usize].broken {
                 return Err(why.clone());
             }
         }
@@ -181,7 +189,7 @@ impl Fabric for IbTransport {
 impl IbTransport {
     /// A credit and room for a work request on every link of a sender, if there is both.
     #[inline]
-    fn take_credits(&mut self, to: SenderId) -> Result<bool> {
+    fn take_credits(&mut self, to: SenderId, len: usize) -> Result<bool> {
         let sender = &self.senders[to.0 as usize];
         for &link in &sender.links {
             let link = &self.outgoing[link as usize];
@@ -191,7 +199,7 @@ impl IbTransport {
         }
         for i in 0..sender.links.len() {
             let link = self.senders[to.0 as usize].links[i];
-            if !self.may_send(link)? {
+            if !self.may_send(link, len)? {
                 self.outgoing[link as usize].counters.stalls += 1;
                 return Ok(false);
             }
@@ -209,18 +217,45 @@ impl IbTransport {
         Ok(self.pool.take())
     }
 
-    /// Whether a link has a credit and its lane room; looks at completions only when it must.
+    /// Whether a link has a credit and a lane room for a piece, which is chosen; looks at completions only when it must.
     #[inline]
-    fn may_send(&mut self, link: u32) -> Result<bool> {
-        let lane = self.outgoing[link as usize].lane as usize;
-        let can = |t: &IbTransport| t.outgoing[link as usize].has_credit() && t.lanes[lane].has_room();
-        if !can(self) {
-            self.progress(self.lanes[lane].seat.adapter)?;
-        }
-        match self.lanes[lane].fault() {
-            None => Ok(can(self)),
+    fn may_send(&mut self, link: u32, len: usize) -> Result<bool> {
+        let home = self.outgoing[link as usize].home;
+        let can = self.can_send(link, len) || self.progress_group(home, |t| t.can_send(link, len))?;
+        match self.lanes[home as usize].fault() {
+            None => Ok(can),
             Some(why) => Err(why),
         }
+    }
+
+    #[inline]
+    fn can_send(&mut self, link: u32, len: usize) -> bool {
+        if !self.outgoing[link as usize].has_credit() {
+            return false;
+        }
+        let lane = self.lane_for(link, len);
+        self.outgoing[link as usize].chosen = lane.unwrap_or(self.outgoing[link as usize].home);
+        lane.is_some()
+    }
+
+    /// The lane for a piece of a link, if one has room.
+    #[inline]
+    pub(super) fn lane_for(&self, link: u32, len: usize) -> Option<u32> {
+        let Outgoing { home, group, .. } = self.outgoing[link as usize];
+        let group = &self.groups[group as usize];
+        match len > SMALL && group.is_spread() {
+            true => group.choose((&self.lanes, &self.adapters), len, self.now()),
+            false => group.any(&self.lanes, home),
+        }
+    }
+
+    /// Whether devices are done with what they were lent on a link.
+    fn is_settled(&self, link: usize) -> bool {
+        let link = &self.outgoing[link];
+        let lanes = &self.groups[link.group as usize].lanes;
+        let is_done = |(send, lane): (&u64, &u32)| *send == 0 || self.lanes[*lane as usize].has_done(*send);
+        // What waits for a lane is lent when it has one.
+        link.is_posted() && link.lent.iter().zip(lanes).all(is_done)
     }
 
     /// Keeps what a reservation needs, unless one is held already.
@@ -231,7 +266,7 @@ impl IbTransport {
             for &link in &sender.links {
                 let link = &mut self.outgoing[link as usize];
                 link.reserved = true;
-                self.lanes[link.lane as usize].hold();
+                self.lanes[link.chosen as usize].hold();
             }
         }
         sender.reserved = Some(reservation);
@@ -239,88 +274,9 @@ impl IbTransport {
 
     /// Whether the devices of all links of a sender know the memory of a piece.
     fn is_registered(&mut self, to: SenderId, piece: Piece) -> bool {
-        let IbTransport { senders, outgoing, lanes, registered, adapters, .. } = self;
-        senders[to.0 as usize].links.iter().all(|&link| {
-            let lane = &lanes[outgoing[link as usize].lane as usize];
-            registered.find(piece, lane.seat.adapter, adapters).is_some()
-        })
-    }
-
-    /// What a device needs of the bytes of a message that are not in its line.
-    #[inline]
-    pub(super) fn bytes_of(&mut self, body: Body, len: usize, lane: usize) -> Result<Option<Sge>> {
-        let adapter = self.lanes[lane].seat.adapter;
-        Ok(match body {
-            Body::Line => None,
-            Body::Slot(slot) => Some(self.pool.sge(slot, len, adapter)),
-            Body::User(piece) => Some(self.sge_of_user(piece, adapter)?),
-        })
-    }
-
-    fn sge_of_user(&mut self, piece: Piece, adapter: usize) -> Result<Sge> {
-        let region = self.registered.find(piece, adapter, &self.adapters);
-        region.map(|region| region.sge(piece)).ok_or_else(|| {
-            let name = self.adapters[adapter].context.name();
-            Error::invalid(
-                format!(
-                    "{} bytes of a user to be sent by {name}, which does not know their memory",
-                    piece.len()
-                ),
-                "deregister memory when no call uses it; another rail may have no room for registrations",
-            )
-        })
-    }
-
-    /// Posts one message.
-    #[inline]
-    fn hand_over(&mut self, link: u32, tag: u64, len: usize, body: Body) -> Result<()> {
-        let at = self.outgoing[link as usize].lane as usize;
-        let bytes = self.bytes_of(body, len, at)?;
-        let outgoing = &mut self.outgoing[link as usize];
-        outgoing.reserved = false;
-        let lane = &mut self.lanes[at];
-        let is_lent = matches!(body, Body::User(_));
-        let direct = bytes.and_then(|bytes| Some((bytes, outgoing.direct(tag, len)?)));
-        // What goes direct takes no header along, and returns no credits; one is kept in case that it has to be sent again.
-        let released = match outgoing.back {
-            Some(back) if direct.is_none() => self.incoming[back as usize].report(),
-            _ => 0,
-        };
-        let (head, to, immediate) = outgoing.message(tag, len, released, bytes.is_none());
-        if is_lent {
-            outgoing.lent = Some(lane.next());
-        }
-        let sent = match (direct, bytes) {
-            (Some((bytes, (to, immediate))), _) => lane.send(&[bytes], to, immediate, is_lent),
-            (None, Some(bytes)) => lane.send(&[head, bytes], to, immediate, is_lent),
-            (None, None) => lane.send(&[head], to, immediate, false),
-        };
-        outgoing.published(len, body, direct.is_some());
-        self.unless_failed(at, sent);
-        Ok(())
-    }
-
-    /// A queue pair that takes nothing has failed.
-    #[inline]
-    pub(super) fn unless_failed(&mut self, lane: usize, posted: Result<()>) {
-        if let Err(error) = posted {
-            self.part(lane, error.to_string());
-        }
-    }
-
-    /// Tells the sender of an incoming link how much is released, in a message of its own. Without room for it, later.
-    pub(super) fn return_credits(&mut self, link: u32) {
-        let incoming = &mut self.incoming[link as usize];
-        let lane = &mut self.lanes[incoming.lane as usize];
-        if !lane.open {
-            return;
-        }
-        if !lane.has_room() {
-            (self.owing, self.chores) = (true, true);
-            return;
-        }
-        let (at, released) = (incoming.lane as usize, incoming.report());
-        let sent = lane.return_credit(incoming.their, released);
-        self.unless_failed(at, sent);
+        let IbTransport { senders, outgoing, groups, lanes, registered, adapters, .. } = self;
+        let links = senders[to.0 as usize].links.iter();
+        let mut all = links.flat_map(|link| &groups[outgoing[*link as usize].group as usize].lanes);
+        all.all(|lane| registered.find(piece, lanes[*lane as usize].seat.adapter, adapters).is_some())
     }
 }

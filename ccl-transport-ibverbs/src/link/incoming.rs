@@ -1,8 +1,10 @@
 //! The receiving end of one link: a ring of slots that the peer writes, and the credits that it gets back.
 
+use super::group::MOST_BEYOND;
 use super::lane::Window;
-use super::offers::{Board, Offered, RECORD, Target};
+use super::offers::{Board, Keys, Offered, RECORD, Target};
 use super::outgoing::Corrupt;
+use super::recovery::Count;
 use super::sys::read_header;
 use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
 use crate::verbs::{Memory, Remote, Sge};
@@ -22,22 +24,26 @@ struct Message {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) key: LinkKey,
-    /// Its place among the lanes.
-    pub(crate) lane: u32,
+    /// Its home's place among the lanes, and that of the group of lanes.
+    pub(crate) home: u32,
+    pub(crate) group: u32,
     /// The link of the other direction, on which credits come with the headers.
     pub(crate) back: Option<u32>,
-    /// The sender's number of the link.
-    pub(crate) their: u32,
+    /// Its number in the group.
+    pub(crate) number: u32,
     memory: Memory,
     /// Where the ring begins, and its slots' distance.
     first: usize,
     stride: usize,
     window: Window,
+    /// Messages that have come without a gap.
     arrived: u32,
     released: u32,
     /// Where the next message comes, and the oldest lies that is not released.
     head: u32,
     tail: u32,
+    /// Which messages have come beyond the next: the first bit is for the one after it.
+    beyond: u64,
     /// What the sender knows of `released`.
     reported: u32,
     /// Whether the oldest message was looked at.
@@ -48,6 +54,8 @@ pub(crate) struct Incoming {
     offers: [Option<Offered>; 2],
     offered: u32,
     heard: u32,
+    /// The lane by which the last offer was told.
+    told_by: u32,
     board: Board,
     pub(crate) counters: Counters,
 }
@@ -55,17 +63,18 @@ pub(crate) struct Incoming {
 impl Incoming {
     pub(crate) fn new(
         key: LinkKey,
-        lane: u32,
-        their: u32,
+        (home, group): (u32, u32),
+        number: u32,
         (memory, first, stride): (Memory, usize, usize),
         board: Board,
         window: Window,
     ) -> Incoming {
         Incoming {
             key,
-            lane,
+            home,
+            group,
             back: None,
-            their,
+            number,
             memory,
             first,
             stride,
@@ -74,12 +83,14 @@ impl Incoming {
             released: FIRST,
             head: 0,
             tail: 0,
+            beyond: 0,
             reported: FIRST,
             peeked: false,
             messages: vec![Message::default(); window.slots as usize].into(),
             offers: [None; 2],
             offered: 0,
             heard: 0,
+            told_by: home,
             board,
             counters: Counters::default(),
         }
@@ -89,48 +100,88 @@ impl Incoming {
     /// direction.
     #[inline]
     pub(crate) fn arrive(&mut self, slot: u32, bytes: usize) -> Result<u32, Corrupt> {
-        let position = self.head;
-        if slot != position || self.waiting() == self.window.slots {
-            return Err(Corrupt("a message came into a slot that is not its turn"));
+        if slot >= self.window.slots {
+            return Err(Corrupt("a message came into a slot that there is not"));
         }
-        let at = self.first + position as usize * self.stride + FRONT - HEADER;
+        let at = self.first + slot as usize * self.stride + FRONT - HEADER;
         let header = Header::decode(read_header(self.memory.slice(at, HEADER)));
-        if header.number != self.arrived {
-            return Err(Corrupt("a message has another number than its turn"));
+        let ahead = header.number.wrapping_sub(self.arrived);
+        if self.slot_of(ahead)? != slot {
+            return Err(Corrupt("a message came into a slot that is not its own"));
         }
         if bytes != HEADER + header.len as usize || header.len as usize > self.stride - FRONT {
             return Err(Corrupt("a message has another length than it says"));
         }
-        if header.heard.wrapping_sub(self.heard) > self.unheard() {
-            return Err(Corrupt("it has heard of offers that were not made"));
-        }
-        self.heard = header.heard;
-        self.messages[position as usize] = Message { tag: header.tag, len: header.len, direct: None };
-        self.advance();
+        self.hear(header.heard)?;
+        self.take(ahead, slot, Message { tag: header.tag, len: header.len, direct: None });
         Ok(header.released)
     }
 
-    /// A message of so many bytes has come by an offer.
+    /// A message of so many bytes has come by an offer; both numbers are what is left of them.
     #[inline]
-    pub(crate) fn land(&mut self, offer: u32, bytes: usize) -> Result<(), Corrupt> {
+    pub(crate) fn land(&mut self, number: u32, offer: u32, bytes: usize) -> Result<(), Corrupt> {
         const STRANGE: Corrupt = Corrupt("a message came into memory that was not offered for it");
-        let ago = self.offered.wrapping_sub(offer) & Immediate::MASK;
-        if ago > self.unheard() || self.waiting() == self.window.slots {
+        let ahead = number.wrapping_sub(self.arrived) & Immediate::NUMBERS;
+        let ago = self.offered.wrapping_sub(offer) & Immediate::OFFERS;
+        let slot = self.slot_of(ahead)?;
+        if ago > 1 {
             return Err(STRANGE);
         }
-        let number = self.offered.wrapping_sub(ago);
-        let offered = self.offers[number as usize % 2].as_ref().ok_or(STRANGE)?;
-        let piece = offered.place(self.arrived, bytes).ok_or(STRANGE)?.as_piece();
-        self.heard = number;
-        let message = Message { tag: offered.offer.tag, len: bytes as u32, direct: Some(piece) };
-        self.messages[self.head as usize] = message;
-        self.advance();
+        let (number, offer) = (self.arrived.wrapping_add(ahead), self.offered.wrapping_sub(ago));
+        let offered = self.offers[offer as usize % 2].as_ref().ok_or(STRANGE)?;
+        let piece = offered.place(number, bytes).ok_or(STRANGE)?.as_piece();
+        let tag = offered.offer.tag;
+        self.hear(offer)?;
+        self.take(ahead, slot, Message { tag, len: bytes as u32, direct: Some(piece) });
         Ok(())
     }
 
+    /// The slot of a message that is so many ahead of the next one, if it can come.
+    #[inline]
+    fn slot_of(&self, ahead: u32) -> Result<u32, Corrupt> {
+        if ahead >= self.window.slots - self.waiting() {
+            return Err(Corrupt("a message has a number that has come already, or has no turn yet"));
+        }
+        if ahead > 0 && (ahead > MOST_BEYOND || self.beyond >> (ahead - 1) & 1 == 1) {
+            return Err(Corrupt("a message has come twice, or before too many others"));
+        }
+        let slot = self.head + ahead;
+        Ok(if slot < self.window.slots { slot } else { slot - self.window.slots })
+    }
+
+    /// Takes it in. Those that have waited for it have come with it.
+    #[inline]
+    fn take(&mut self, ahead: u32, slot: u32, message: Message) {
+        self.messages[slot as usize] = message;
+        if ahead > 0 {
+            self.beyond |= 1 << (ahead - 1);
+            return;
+        }
+        self.advance();
+        while self.beyond & 1 == 1 {
+            self.beyond >>= 1;
+            self.advance();
+        }
+        self.beyond >>= 1;
+    }
+
+    #[inline]
     fn advance(&mut self) {
         self.head = after(self.head, self.window.slots);
         self.arrived = self.arrived.wrapping_add(1);
+    }
+
+    /// The sender has heard of this offer, or of later ones.
+    #[inline]
+    fn hear(&mut self, offer: u32) -> Result<(), Corrupt> {
+        let news = offer.wrapping_sub(self.heard).cast_signed();
+        if news > self.unheard().cast_signed() {
+            return Err(Corrupt("it has heard of offers that were not made"));
+        }
+        if news > 0 {
+            self.heard = offer;
+        }
+        Ok(())
     }
 
     /// Offers that the sender has not said that it knows.
@@ -139,18 +190,20 @@ impl Incoming {
         self.offered.wrapping_sub(self.heard)
     }
 
-    /// Makes an offer, of memory that a peer knows as `at`, on this pair of rails. Gives the record as it is to be written,
-    /// and where to.
-    pub(crate) fn offer(&mut self, offer: Offer, at: Remote, rails: usize) -> (Sge, Remote) {
+    /// Makes an offer of memory for which peers have these keys, by pair of rails, and tells it by a lane over a pair of
+    /// rails. Gives the record as it is to be written, and where to.
+    pub(crate) fn offer(&mut self, offer: Offer, keys: Keys, by: (u32, usize)) -> (Sge, Remote) {
         self.offered = self.offered.wrapping_add(1);
-        let first = self.released;
+        let (first, rails) = (self.released, by.1);
+        self.told_by = by.0;
         self.offers[self.offered as usize % 2] = Some(Offered { offer, first });
         let (piece, bytes) = (offer.piece as u32, offer.sink.len() as u64);
-        let target = Target { tag: offer.tag, first, piece, bytes, at };
-        // In front of the first slot's header, which no peer writes.
-        self.memory.write(self.first, target.encode());
+        let target = Target { tag: offer.tag, number: self.offered, first, piece, bytes, keys };
+        // Behind the slots, where no peer writes.
+        let place = self.first + self.window.slots as usize * self.stride;
+        self.memory.write(place, target.encode());
         let Board { regions, lines, offset } = &self.board;
-        let record = regions[rails].sge(self.memory.slice(self.first, RECORD));
+        let record = regions[rails].sge(self.memory.slice(place, RECORD));
         (record, lines[rails].at(*offset))
     }
 
@@ -159,10 +212,11 @@ impl Incoming {
         self.offers = [None; 2];
     }
 
-    /// The sender has another queue pair, and knows of no offer.
-    pub(crate) fn forget_offers(&mut self) {
-        self.lapse();
-        (self.offered, self.heard) = (0, 0);
+    /// A lane has another queue pair: what was told by the one before has come, or never will.
+    pub(crate) fn was_told_by(&mut self, lane: u32) {
+        if self.told_by == lane {
+            self.heard = self.offered;
+        }
     }
 
     /// Messages that are not released.
@@ -211,9 +265,9 @@ impl Incoming {
         self.released.wrapping_sub(self.reported) >= self.window.batch
     }
 
-    /// The number of the next message, and how many are released.
-    pub(crate) fn counts(&self) -> (u32, u32) {
-        (self.arrived, self.released)
+    /// What has come, and is released.
+    pub(crate) fn count(&self) -> Count {
+        Count { channel: self.key.channel, next: self.arrived, released: self.released, beyond: self.beyond }
     }
 
     /// What the sender is told now.
@@ -236,7 +290,7 @@ mod tests {
         let key = LinkKey { from: 1, to: 0, channel: 0 };
         let memory = Memory::allocate(5 * STRIDE).unwrap();
         let nowhere = Board { regions: Arc::new([]), lines: Arc::new([]), offset: 0 };
-        Incoming::new(key, 0, 0, (memory, 0, STRIDE), nowhere, Window::of(4))
+        Incoming::new(key, (0, 0), 0, (memory, 0, STRIDE), nowhere, Window::of(4))
     }
 
     fn put(link: &Incoming, slot: usize, header: Header) {
@@ -267,17 +321,56 @@ mod tests {
         let mut link = link();
         let right = Header { tag: 0, number: FIRST, len: 8, released: 0, heard: 0 };
         put(&link, 0, right);
-        assert!(link.arrive(1, HEADER + 8).is_err(), "slot");
+        assert!(link.arrive(1, HEADER + 8).is_err() && link.arrive(5, HEADER + 8).is_err(), "slot");
         assert!(link.arrive(0, HEADER + 9).is_err(), "length");
-        put(&link, 0, Header { number: FIRST + 1, ..right });
-        assert!(link.arrive(0, HEADER + 8).is_err(), "number");
+        for number in [FIRST + 1, FIRST + 5, FIRST - 1] {
+            put(&link, 0, Header { number, ..right });
+            assert!(link.arrive(0, HEADER + 8).is_err(), "number");
+        }
         put(&link, 0, Header { len: 4097, ..right });
         assert!(link.arrive(0, HEADER + 4097).is_err(), "longer than a slot");
         put(&link, 0, Header { heard: 1, ..right });
         assert!(link.arrive(0, HEADER + 8).is_err(), "an offer that was not made");
-        assert!(link.land(0, 8).is_err() && link.land(1, 8).is_err(), "no offer");
+        assert!(link.land(FIRST, 0, 8).is_err() && link.land(FIRST, 1, 8).is_err(), "no offer");
         put(&link, 0, right);
         assert_eq!(link.arrive(0, HEADER + 8), Ok(0));
         assert!(!link.release(), "not looked at");
+        assert!(link.arrive(0, HEADER + 8).is_err(), "twice");
+        put(&link, 2, Header { number: FIRST + 2, ..right });
+        assert_eq!(link.arrive(2, HEADER + 8), Ok(0));
+        assert!(link.arrive(2, HEADER + 8).is_err(), "twice, beyond one that is missing");
+    }
+
+    /// Messages overtake one another in all orders; the reader sees them in theirs.
+    #[test]
+    fn what_overtakes_waits_for_its_turn() {
+        let orders: Vec<Vec<u32>> = (0..120u32)
+            .map(|k| {
+                let mut left: Vec<u32> = (0..5).collect();
+                [24, 6, 2, 1, 1].iter().map(|unit| left.remove((k / unit) as usize % left.len())).collect()
+            })
+            .collect();
+        let mut link = link();
+        for (round, order) in (0u32..).zip(&orders) {
+            let first = FIRST.wrapping_add(5 * round);
+            let mut came = [false; 5];
+            for &k in order {
+                let number = first.wrapping_add(k);
+                put(&link, k as usize, Header { tag: number.into(), number, len: 3, released: 0, heard: 0 });
+                link.arrive(k, HEADER + 3).unwrap();
+                came[k as usize] = true;
+                let run = came.iter().take_while(|came| **came).count() as u32;
+                let count = link.count();
+                assert_eq!((count.next, link.waiting()), (first.wrapping_add(run), run));
+                for other in 0..5 {
+                    assert_eq!(count.has(first.wrapping_add(other)), came[other as usize], "{order:?} {k}");
+                }
+            }
+            for k in 0..5 {
+                assert_eq!(link.peek().unwrap().tag, u64::from(first.wrapping_add(k)));
+                assert!(link.release());
+            }
+            assert!(link.peek().is_none());
+        }
     }
 }

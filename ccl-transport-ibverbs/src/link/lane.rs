@@ -1,18 +1,22 @@
 //! One queue pair to one peer, or another one in its place, and what is posted to it.
 //!
+//! A lane is one of a group ([`super::group`]) and carries the links of all of it.
+//!
 //! All receives are without bytes: every message is an RDMA write with immediate, which takes one. As many are posted as
 //! the peer can have messages under way (the window of each link, two returns of credits and an offer per link, one goodbye),
 //! and a batch more, since they are posted again in batches. So the peer never finds none.
 
 use super::failure;
+use super::pace::Pace;
 use super::recovery::{Repair, Trouble};
 use super::terms::Place;
-use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate};
+use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate, MOST_LINKS};
 use super::work::{Id, Work};
+use crate::choice::window;
 use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, SendBatch, SendWork, Sge, Verb};
 use ccl_core::{Error, Rank, Result};
 
-/// Channels that share a queue pair, unless the device has too few work requests.
+/// Channels that are at home on a queue pair, unless the device has too few work requests.
 pub(crate) const CHANNELS: u32 = 4;
 /// Receives that are posted together.
 const BATCH: u32 = 16;
@@ -31,11 +35,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Releases go back by halves of the credits. Those that are on their way back would be missed, so a link has as many
-    /// slots more: what was published and not released never has to wait for less than all credits.
+    /// Releases go back by halves of the credits, and a link has more slots than credits: what was published and not released
+    /// never has to wait for less than all credits.
     pub(crate) fn of(credits: u32) -> Window {
-        let batch = credits.div_ceil(2);
-        Window { slots: credits + batch - 1, batch }
+        Window { slots: window::slots_of(credits), batch: credits.div_ceil(2) }
     }
 
     /// Messages that the peer can have under way on a link of each direction: pieces, returns of credits, and an offer.
@@ -44,22 +47,22 @@ impl Window {
     }
 }
 
-/// Receives that a queue pair for so many channels needs.
-fn receives(channels: u32, window: Window) -> u32 {
-    channels * window.messages() + 1 + BATCH
+/// Receives that a queue pair for so many links in each direction needs.
+fn receives(links: u32, window: Window) -> u32 {
+    links * window.messages() + 1 + BATCH
 }
 
-/// Channels that a queue pair of a device with such a limit can carry; 0: not even one.
-pub(crate) fn channels(work_requests: u32, window: Window) -> u32 {
-    (work_requests.saturating_sub(1 + BATCH) / window.messages()).min(CHANNELS)
+/// Links that a queue pair of a device with such a limit can carry; 0: not even one.
+pub(crate) fn links(work_requests: u32, window: Window) -> u32 {
+    (work_requests.saturating_sub(1 + BATCH) / window.messages()).min(MOST_LINKS)
 }
 
-/// What a queue pair for so many channels must hold.
-pub(crate) fn caps(channels: u32, window: Window) -> Caps {
+/// What a queue pair for so many links must hold.
+pub(crate) fn caps(links: u32, window: Window) -> Caps {
     Caps {
         // Besides what the peer has not released: completions that are not polled yet.
-        sends: receives(channels, window),
-        receives: receives(channels, window),
+        sends: receives(links, window),
+        receives: receives(links, window),
         send_sges: 2,
         receive_sges: 1,
         inline_bytes: INLINE_MESSAGE as u32,
@@ -78,8 +81,9 @@ pub(crate) struct Seat {
     pub(crate) rails: usize,
     /// Its place among the adapters.
     pub(crate) adapter: usize,
-    /// The port of the adapter.
+    /// The port of the adapter, and its place among the rails.
     pub(crate) port: u8,
+    pub(crate) rail: usize,
     /// Which of the adapter's completion queues it has, and how many of its entries.
     pub(crate) queue: usize,
     pub(crate) entries: u32,
@@ -96,6 +100,16 @@ impl Seat {
     }
 }
 
+/// Who waits for the completion of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    None,
+    /// Somebody who wants to know that it is done.
+    Wanted,
+    /// The lane's [`Pace`].
+    Timed,
+}
+
 /// What carries links to a peer: a queue pair, and another one where that fails.
 pub(crate) struct Lane {
     pub(crate) seat: Seat,
@@ -104,10 +118,17 @@ pub(crate) struct Lane {
     pub(crate) place: Place,
     /// Its number among the lanes, which all its work requests carry.
     id: u32,
+    /// The place of its group, and its own among the group's lanes.
+    pub(crate) group: u32,
+    pub(crate) position: usize,
     /// How many queue pairs came before the one that it has, modulo 2^16: its work requests carry that too.
     era: u16,
     /// How many the two ends have agreed to give up so far.
     pub(crate) generation: u32,
+    /// Messages that got through so far, in either direction.
+    pub(crate) moved: u64,
+    /// How fast it is, where pieces have a choice.
+    pub(crate) pace: Pace,
     /// Sends that were posted so far.
     posted: u64,
     /// Sends that are posted and not known to be complete.
@@ -143,30 +164,35 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// With a queue pair in its init state, for so many channels.
+    /// With a queue pair in its init state, for so many links.
     pub(crate) fn new(
         seat: Seat,
         id: u32,
         (peer, place): (Rank, Place),
-        (channels, window): (u32, Window),
+        (links, window): (u32, Window),
+        pace: Pace,
     ) -> Lane {
         Lane {
             peer,
             place,
             id,
+            group: 0,
+            position: 0,
             era: 0,
             generation: 0,
+            moved: 0,
+            pace,
             posted: 0,
             outstanding: 0,
             held: 0,
             silent: 0,
             interval: 1,
             room: 0,
-            receives_in_all: receives(channels, window),
+            receives_in_all: receives(links, window),
             taken: 0,
             inline: 0,
             sends: SendBatch::with_capacity(1),
-            receives: ReceiveBatch::with_capacity(receives(channels, window) as usize),
+            receives: ReceiveBatch::with_capacity(receives(links, window) as usize),
             open: false,
             repair: None,
             trouble: None,
@@ -245,15 +271,32 @@ impl Lane {
         self.outstanding + self.held < self.room
     }
 
+    /// Whether one more message may go by it: nothing does behind a goodbye.
+    #[inline]
+    pub(crate) fn can_take(&self) -> bool {
+        self.has_room() && !self.said_goodbye
+    }
+
     /// Whether all sends are known to be complete.
     pub(crate) fn is_drained(&self) -> bool {
         self.outstanding == 0
+    }
+
+    /// Whether it works, and is full.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.open && !self.said_goodbye && !self.has_room()
     }
 
     /// Keeps room for one piece.
     #[inline]
     pub(crate) fn hold(&mut self) {
         self.held += 1;
+    }
+
+    /// Gives it up.
+    #[inline]
+    pub(crate) fn let_go(&mut self) {
+        self.held -= 1;
     }
 
     /// Why nothing can be sent, if so.
@@ -269,62 +312,72 @@ impl Lane {
         self.broken.clone().or_else(|| self.gone.then(closed))
     }
 
-    /// Sends a piece, for which room is held. One that is not open keeps it for when it is. `wanted`: whether somebody
-    /// waits for its completion.
+    /// Sends a piece. There must be room. `notice`: who waits for its completion.
     #[inline]
-    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
-        self.held -= 1;
-        if self.open { self.send_now(bytes, to, immediate, wanted) } else { Ok(()) }
-    }
-
-    /// Sends a piece. There must be room.
-    #[inline]
-    pub(crate) fn send_now(&mut self, bytes: &[Sge], to: Remote, immediate: u32, wanted: bool) -> Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32, notice: Notice) -> Result<()> {
         let len: usize = bytes.iter().map(Sge::len).sum();
-        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), wanted)
+        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), notice)
     }
 
-    /// The number of the send that is posted next, if it is; of a piece that is kept, one that is never reached.
+    /// The number of the send that is posted next, counted from 1.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        if self.open { self.posted } else { u64::MAX }
+        self.posted + 1
     }
 
-    /// Whether the send of this number is complete, and so will not be made again.
+    /// Whether the device is done with the send of this number, counted from 1.
     #[inline]
     pub(crate) fn has_done(&self, send: u64) -> bool {
-        self.repair.is_none() && send < self.posted - u64::from(self.outstanding)
+        match &self.repair {
+            None => send <= self.posted - u64::from(self.outstanding),
+            // What is still needed of it is sent by others, or waits to be.
+            Some(repair) => repair.is_settled && !self.is_draining_here(),
+        }
+    }
+
+    /// Whether the device may still have something of the queue pair that has failed.
+    fn is_draining_here(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| repair.is_draining())
     }
 
     /// Says where what comes next on the peer's link may go. There must be room.
     pub(crate) fn offer(&mut self, record: Sge, to: Remote, link: u32) -> Result<()> {
         self.work.offers += 1;
-        self.post(&[record], to, Immediate::Offer { link }.encode(), record.len() <= self.inline, false)
+        self.post(
+            &[record],
+            to,
+            Immediate::Offer { link }.encode(),
+            record.len() <= self.inline,
+            Notice::None,
+        )
     }
 
     /// Returns credits, in a message without bytes. There must be room.
     pub(crate) fn return_credit(&mut self, link: u32, released: u32) -> Result<()> {
         self.work.credits += 1;
         let immediate = Immediate::Credit { link, released }.encode();
-        self.post(&[], Remote::default(), immediate, false, false)
-    }
-
-    /// Whether the last message of this queue pair was sent.
-    pub(crate) fn has_said_goodbye(&self) -> bool {
-        self.said_goodbye
+        self.post(&[], Remote::default(), immediate, false, Notice::None)
     }
 
     /// Sends the last message, whose completion is wanted. There must be room.
     pub(crate) fn say_goodbye(&mut self) -> Result<()> {
         self.said_goodbye = true;
-        self.post(&[], Remote::default(), Immediate::Goodbye.encode(), false, true)
+        self.post(&[], Remote::default(), Immediate::Goodbye.encode(), false, Notice::Wanted)
     }
 
     #[inline]
-    fn post(&mut self, bytes: &[Sge], to: Remote, immediate: u32, inline: bool, wanted: bool) -> Result<()> {
+    fn post(
+        &mut self,
+        bytes: &[Sge],
+        to: Remote,
+        immediate: u32,
+        inline: bool,
+        notice: Notice,
+    ) -> Result<()> {
         self.silent += 1;
-        let signaled = wanted || self.silent >= self.interval;
-        let id = Id { lane: self.id, sends: self.silent as u16, era: self.era }.encode();
+        let signaled = notice != Notice::None || self.silent >= self.interval;
+        let timed = notice == Notice::Timed;
+        let id = Id { lane: self.id, sends: self.silent as u16, timed, era: self.era }.encode();
         let verb = Verb::WriteImmediate(to, immediate);
         let inline = inline && !bytes.is_empty();
         self.sends.push(SendWork { id, verb, bytes, inline, signaled, solicited: false });
@@ -348,17 +401,19 @@ impl Lane {
     #[inline]
     pub(crate) fn done(&mut self, sends: u32) {
         self.outstanding = self.outstanding.saturating_sub(sends);
+        self.moved += 1;
     }
 
     /// A message has taken a receive; enough of them are posted again together.
     #[inline]
     pub(crate) fn took_receive(&mut self) -> Result<()> {
         self.taken += 1;
+        self.moved += 1;
         if self.taken >= BATCH && self.open { self.refill() } else { Ok(()) }
     }
 
     fn refill(&mut self) -> Result<()> {
-        let id = Id { lane: self.id, sends: 0, era: self.era }.encode();
+        let id = Id { lane: self.id, sends: 0, timed: false, era: self.era }.encode();
         for _ in 0..self.taken {
             self.receives.push(id, None);
         }
@@ -382,14 +437,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_with_few_work_requests_carries_fewer_channels() {
+    fn a_device_with_few_work_requests_carries_fewer_links() {
         let window = Window::of(32);
         assert_eq!((window.slots, window.batch, window.messages()), (47, 16, 50));
-        let carried = [16384, 17 + 2 * 50, 17 + 50, 17 + 49].map(|limit| channels(limit, window));
-        assert_eq!(carried, [4, 2, 1, 0]);
+        let carried = [16384, 17 + 2 * 50, 17 + 50, 17 + 49].map(|limit| links(limit, window));
+        assert_eq!(carried, [12, 2, 1, 0]);
         for credits in [1, 2, 3, 32, 33, 1024] {
             let window = Window::of(credits);
-            let carried = channels(4200, window);
+            let carried = links(4200, window);
             assert!(carried >= 1 && caps(carried, window).receives <= 4200);
             assert!(window.slots / window.batch <= 2 && window.slots < 2 * credits && window.slots < 2048);
             assert!(window.slots - (window.batch - 1) == credits, "all but a batch is returned");

@@ -1,9 +1,10 @@
 //! Links over queue pairs.
 //!
-//! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs. Links are spread
-//! over them by channel; a link stays with its queue pair ([`lane`]), so that the order of the queue pair is its order, or with
-//! the one that takes its place when it fails ([`recovery`]). They share the completion queues
-//! of their device, and whoever polls those moves everybody's links.
+//! Two ranks have a *connection*: [pairs of rails](crate::choice::pairing), and on each some queue pairs ([`lane`]). Those of
+//! the same number on all pairs of rails are a [`group`], and links are spread over groups and their lanes by channel. A link's
+//! short pieces stay with one lane, longer ones take whichever of the group is through first ([`pace`]). What takes a
+//! queue pair's place when it fails is [`recovery`]. They share the completion queues of their device, and whoever
+//! polls those moves everybody's links.
 //!
 //! A piece travels in one RDMA write with immediate ([`wire`]) from the sender's slot ([`pool`]) or line ([`outgoing`])
 //! into the receiver's ring ([`incoming`]). Its header returns the credits of the link of the other direction; only a link
@@ -22,12 +23,15 @@ mod connect;
 mod connection;
 mod fabric;
 mod failure;
+mod group;
 mod incoming;
 mod lane;
 mod offers;
 mod outgoing;
+mod pace;
 mod park;
 mod pool;
+mod post;
 mod progress;
 mod proposal;
 mod recovery;

@@ -1,20 +1,21 @@
 //! Memory of users that peers write into, and how a sender hears of it.
 //!
-//! The receiver of a link writes a record into the front of the link's first line, at its sender, and says so. From then on
-//! a piece that belongs there goes there, in one RDMA write with immediate and without a header: what a header would say
-//! follows from the offer and from the order of the queue pair. No offer is made before the last was heard, so one record
-//! has room, and the receiver keeps what it has offered last and before.
+//! The receiver of a link writes a record behind the link's lines, at its sender, and says so. From then on a piece that
+//! belongs there goes there by any lane, in one RDMA write with immediate and without a header: what a header would say follows
+//! from the offer and from the message's number, which is in the immediate. No offer is made before the last was heard, so one
+//! record has room, and the receiver keeps what it has offered last and before.
 
 use super::bytes::Reader;
-use super::wire::{FRONT, HEADER};
+use super::proposal::MOST_RAILS;
+use super::wire::LINE;
 use crate::verbs::{Region, Remote};
 use ccl_core::simd::PieceMut;
 use ccl_core::transport::Offer;
 use std::sync::Arc;
 
 /// Bytes of a record.
-pub(crate) const RECORD: usize = 40;
-const _: () = assert!(RECORD + HEADER <= FRONT);
+pub(crate) const RECORD: usize = 40 + 4 * MOST_RAILS;
+const _: () = assert!(RECORD <= LINE);
 
 /// How a receiver tells a sender: by pair of rails, the regions of its ring, in which it writes a record down, and where the
 /// sender's lines begin; and how far behind these the record goes.
@@ -42,36 +43,64 @@ impl Offered {
     }
 }
 
+/// How peers name memory: where it is, and its key for each pair of rails over which they may write there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) address: u64,
+    /// Over which pairs of rails, as bits.
+    over: u32,
+    keys: [u32; MOST_RAILS],
+}
+
+impl Keys {
+    /// It is known over a pair of rails as this.
+    pub(crate) fn add(&mut self, rails: usize, at: Remote) {
+        self.address = at.address;
+        self.over |= 1 << rails;
+        self.keys[rails] = at.key;
+    }
+
+    fn over(&self, rails: usize) -> Option<Remote> {
+        let is_known = self.over >> rails & 1 == 1;
+        is_known.then(|| Remote { address: self.address, key: self.keys[rails] })
+    }
+}
+
 /// An offer at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) tag: u64,
+    /// Which of the link's offers, from 1.
+    pub(crate) number: u32,
     /// The message for which its first place is.
     pub(crate) first: u32,
     /// Bytes of each place but the last.
     pub(crate) piece: u32,
     pub(crate) bytes: u64,
-    pub(crate) at: Remote,
+    pub(crate) keys: Keys,
 }
 
 impl Target {
-    /// Where a message goes, if it belongs there.
+    /// Where a message goes over a pair of rails, if it belongs there.
     #[inline]
-    pub(crate) fn place(&self, number: u32, tag: u64, len: usize) -> Option<Remote> {
+    pub(crate) fn place(&self, number: u32, tag: u64, len: usize, rails: usize) -> Option<Remote> {
         if tag != self.tag {
             return None;
         }
         let index = number.wrapping_sub(self.first).into();
-        Offer::place(self.bytes as usize, self.piece as usize, index, len).map(|at| self.at.at(at as u64))
+        let at = Offer::place(self.bytes as usize, self.piece as usize, index, len)?;
+        Some(self.keys.over(rails)?.at(at as u64))
     }
 
     pub(crate) fn encode(&self) -> [u8; RECORD] {
         // On the data path, so without memory of its own.
         let mut record = [0; RECORD];
-        for (place, word) in record.chunks_exact_mut(8).zip([self.tag, self.bytes, self.at.address]) {
+        let (longs, words) = record.split_at_mut(24);
+        for (place, word) in longs.chunks_exact_mut(8).zip([self.tag, self.bytes, self.keys.address]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        for (place, word) in record[24..].chunks_exact_mut(4).zip([self.at.key, self.first, self.piece]) {
+        let fixed = [self.number, self.first, self.piece, self.keys.over];
+        for (place, word) in words.chunks_exact_mut(4).zip(fixed.into_iter().chain(self.keys.keys)) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         record
@@ -80,10 +109,14 @@ impl Target {
     /// `None`: no version of this library says that.
     pub(crate) fn decode(record: [u8; RECORD]) -> Option<Target> {
         let mut bytes = Reader(&record);
-        let (tag, length, address, key) = (bytes.u64()?, bytes.u64()?, bytes.u64()?, bytes.u32()?);
-        let (first, piece) = (bytes.u32()?, bytes.u32()?);
-        let at = Remote { address, key };
-        (piece > 0).then_some(Target { tag, first, piece, bytes: length, at })
+        let (tag, length, address) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+        let (number, first, piece, over) = (bytes.u32()?, bytes.u32()?, bytes.u32()?, bytes.u32()?);
+        let mut keys = Keys { address, over, keys: [0; MOST_RAILS] };
+        for key in &mut keys.keys {
+            *key = bytes.u32()?;
+        }
+        let sane = piece > 0 && number > 0 && over >> MOST_RAILS == 0;
+        sane.then_some(Target { tag, number, first, piece, bytes: length, keys })
     }
 }
 
@@ -94,16 +127,20 @@ mod tests {
     #[test]
     fn a_record_survives_the_way_and_says_where_each_message_goes() {
         let at = Remote { address: 1 << 40, key: 7 };
-        let target = Target { tag: u64::MAX - 3, first: u32::MAX, piece: 100, bytes: 250, at };
+        let mut keys = Keys::default();
+        keys.add(0, at);
+        keys.add(MOST_RAILS - 1, Remote { key: 0, ..at });
+        let target = Target { tag: u64::MAX - 3, number: 9, first: u32::MAX, piece: 100, bytes: 250, keys };
         let read = Target::decode(target.encode()).unwrap();
         assert_eq!(read, target);
         assert_eq!(Target::decode([0; RECORD]), None);
         let tag = target.tag;
-        assert_eq!(read.place(u32::MAX, tag, 100), Some(at));
-        assert_eq!(read.place(0, tag, 100), Some(at.at(100)));
-        assert_eq!(read.place(1, tag, 50), Some(at.at(200)));
+        assert_eq!(read.place(u32::MAX, tag, 100, 0), Some(at));
+        assert_eq!(read.place(0, tag, 100, 0), Some(at.at(100)));
+        assert_eq!(read.place(1, tag, 50, MOST_RAILS - 1), Some(Remote { key: 0, ..at }.at(200)));
+        assert_eq!(read.place(1, tag, 50, 1), None, "not known over these rails");
         for (number, tag, len) in [(1, tag, 100), (2, tag, 50), (0, tag, 99), (0, 0, 100), (0, tag, 0)] {
-            assert_eq!(read.place(number, tag, len), None, "{number} {len}");
+            assert_eq!(read.place(number, tag, len, 0), None, "{number} {len}");
         }
     }
 }

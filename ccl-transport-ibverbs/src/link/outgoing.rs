@@ -1,11 +1,12 @@
 //! The sending end of one link.
 //!
-//! Message k travels in slot `k mod window` of the receiver's ring. Its header, and its bytes if they are few, wait in
-//! line `k mod window` of the sender's; longer pieces wait in a slot of the pool. Both are free again when the receiver has
-//! released the message, not when the device has sent it.
+//! Message k travels by whichever lane of its group is chosen, in slot `k mod window` of the receiver's ring. Its header,
+//! and its bytes if they are few, wait in line `k mod window` of the sender's; longer pieces wait in a slot of the pool. Both
+//! are free again when the receiver has released the message, not when the device has sent it.
 
 use super::offers::{RECORD, Target};
 use super::pool::Pool;
+use super::recovery::Count;
 use super::sys::{read_header, write_header};
 use super::wire::{FIRST, FRONT, HEADER, Header, Immediate, LINE, after};
 use crate::verbs::{Memory, Region, Remote, Sge};
@@ -37,33 +38,45 @@ pub(crate) struct Rails {
     pub(crate) region: Region,
 }
 
-/// A message that waits to be sent again.
-pub(crate) struct Again {
-    pub(crate) len: usize,
-    pub(crate) body: Body,
+/// A message as its work request needs it.
+pub(crate) struct Message {
+    /// The header, and its bytes if they are in the line.
     pub(crate) head: Sge,
     pub(crate) to: Remote,
     pub(crate) immediate: u32,
 }
 
+/// A message that is not released.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    body: Body,
+    /// The lane that has carried it last, or one of the next two.
+    lane: u32,
+}
+
+/// It waits for a lane.
+const UNSENT: u32 = u32::MAX;
+/// The receiver has it, whatever becomes of the lane that carried it.
+const THERE: u32 = u32::MAX - 1;
+
 /// A link's sending end.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) key: LinkKey,
-    /// Its place among the lanes.
-    pub(crate) lane: u32,
+    /// Its home's place among the lanes, and that of the group of lanes.
+    pub(crate) home: u32,
+    pub(crate) group: u32,
+    /// The lane that the message takes for which there is a reservation.
+    pub(crate) chosen: u32,
     /// The link of the other direction, whose credits go back in our headers.
     pub(crate) back: Option<u32>,
-    /// Where the receiver's ring begins, and its slots' distance.
-    ring: Remote,
+    /// Its number in the group.
+    number: u32,
+    /// The distance of the receiver's slots.
     stride: u64,
-    /// The receiver's number of the link.
-    their: u32,
     /// The lines of all links that were opened together, and where ours begin.
     lines: Memory,
     first_line: usize,
-    /// The lines, as the lane's adapter knows them.
-    region: Region,
     /// By pair of rails; where our ring lies behind the first.
     rails: Arc<[Rails]>,
     offset: u64,
@@ -73,13 +86,16 @@ pub(crate) struct Outgoing {
     /// Where the next message waits, and the oldest that is not released.
     head: u32,
     tail: u32,
-    /// Where the bytes of each message are that is not released.
-    bodies: Box<[Body]>,
-    /// The receiver's last offer, and how many there were.
+    /// Each message that is not released.
+    sent: Box<[Sent]>,
+    /// How many of them wait for a lane.
+    unsent: u32,
+    /// The receiver's last offer, and its number.
     target: Option<Target>,
     heard: u32,
-    /// The lane's last send of this link from a user's memory, if it is not known to be complete.
-    pub(crate) lent: Option<u64>,
+    /// For each lane of the group, one more than the number of its last send of this link from a user's memory, unless that is
+    /// known to be complete.
+    pub(crate) lent: Box<[u64]>,
     /// Whether a sender holds a reservation that uses this link.
     pub(crate) reserved: bool,
     pub(crate) counters: Counters,
@@ -88,22 +104,22 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     pub(crate) fn new(
         key: LinkKey,
-        lane: u32,
-        (offset, stride, their): (u64, u64, u32),
+        (home, group, lanes): (u32, u32, usize),
+        (number, offset, stride): (u32, u64, u64),
         (lines, first_line): (Memory, usize),
-        (rails, at): (Arc<[Rails]>, usize),
+        rails: Arc<[Rails]>,
         window: u32,
     ) -> Outgoing {
         Outgoing {
             key,
-            lane,
+            home,
+            group,
+            chosen: home,
             back: None,
-            ring: rails[at].rings.at(offset),
+            number,
             stride,
-            their,
             lines,
             first_line,
-            region: rails[at].region.clone(),
             rails,
             offset,
             window,
@@ -111,10 +127,11 @@ impl Outgoing {
             released: FIRST,
             head: 0,
             tail: 0,
-            bodies: vec![Body::Line; window as usize].into(),
+            sent: vec![Sent { body: Body::Line, lane: THERE }; window as usize].into(),
+            unsent: 0,
             target: None,
             heard: 0,
-            lent: None,
+            lent: vec![0; lanes].into(),
             reserved: false,
             counters: Counters::default(),
         }
@@ -132,14 +149,10 @@ impl Outgoing {
         self.published.wrapping_sub(self.released)
     }
 
-    /// Messages that the receiver has released, as far as we know.
-    pub(crate) fn taken(&self) -> u32 {
-        self.released
-    }
-
-    /// Messages that were published from this number on.
-    pub(crate) fn since(&self, number: u32) -> u32 {
-        self.published.wrapping_sub(number)
+    /// Whether all that was published has been posted.
+    #[inline]
+    pub(crate) fn is_posted(&self) -> bool {
+        self.unsent == 0
     }
 
     #[inline]
@@ -154,68 +167,106 @@ impl Outgoing {
         self.line(self.head, FRONT, len)
     }
 
-    /// The next message, as the work request needs it: its bytes, which begin with the header, where to and with what number.
-    /// `released` counts for the link of the other direction.
+    /// The next message, for a pair of rails. `released` counts for the link of the other direction.
     #[inline]
-    pub(crate) fn message(&self, tag: u64, len: usize, released: u32, is_inline: bool) -> (Sge, Remote, u32) {
+    pub(crate) fn message(
+        &self,
+        tag: u64,
+        len: usize,
+        released: u32,
+        is_inline: bool,
+        rails: usize,
+    ) -> Message {
         let header = Header { tag, number: self.published, len: len as u32, released, heard: self.heard };
-        self.put(self.head, header, is_inline)
+        self.put(self.head, header, is_inline, rails)
     }
 
     #[inline]
-    fn put(&self, slot: u32, header: Header, is_inline: bool) -> (Sge, Remote, u32) {
+    fn put(&self, slot: u32, header: Header, is_inline: bool, rails: usize) -> Message {
+        let Rails { rings, region } = &self.rails[rails];
         write_header(self.line(slot, FRONT - HEADER, HEADER), header.encode());
         let bytes = HEADER + if is_inline { header.len as usize } else { 0 };
-        let sge = self.region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
-        let to = self.ring.at(u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
-        (sge, to, Immediate::Piece { link: self.their, slot }.encode())
+        let head = region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
+        let to = rings.at(self.offset + u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
+        Message { head, to, immediate: Immediate::Piece { link: self.number, slot }.encode() }
     }
 
-    /// Where the next message goes by the receiver's offer, and with what number.
+    /// Where the next message goes by the receiver's offer over a pair of rails, and with what number.
     #[inline]
-    pub(crate) fn direct(&self, tag: u64, len: usize) -> Option<(Remote, u32)> {
-        let to = self.target.as_ref()?.place(self.published, tag, len)?;
-        Some((to, Immediate::Direct { link: self.their, offer: self.heard }.encode()))
+    pub(crate) fn direct(&self, tag: u64, len: usize, rails: usize) -> Option<(Remote, u32)> {
+        let to = self.target.as_ref()?.place(self.published, tag, len, rails)?;
+        let (link, number, offer) = (self.number, self.published, self.heard);
+        Some((to, Immediate::Direct { link, number, offer }.encode()))
     }
 
     /// A record of an offer has come.
     pub(crate) fn hear(&mut self) -> Result<(), Corrupt> {
-        let record = self.lines.read::<RECORD>(self.first_line * LINE);
-        self.target = Some(Target::decode(record).ok_or(Corrupt("an offer that makes no sense"))?);
-        self.heard = self.heard.wrapping_add(1);
+        let record = self.lines.read::<RECORD>((self.first_line + self.window as usize) * LINE);
+        let target = Target::decode(record).ok_or(Corrupt("an offer that makes no sense"))?;
+        self.heard = target.number;
+        self.target = Some(target);
         Ok(())
     }
 
-    /// The lane has another queue pair, on this pair of rails. Offers were for the one before.
-    pub(crate) fn move_to(&mut self, rails: usize) {
-        (self.target, self.heard) = (None, 0);
-        let to = &self.rails[rails];
-        self.ring = to.rings.at(self.offset);
-        self.region = to.region.clone();
-    }
-
-    /// The receiver expects message `next`, and has released so many.
-    pub(crate) fn settle(&mut self, next: u32, released: u32, pool: &mut Pool) -> Result<(), Corrupt> {
-        if self.since(next) > self.in_flight() || self.since(next) > self.since(released) {
-            return Err(Corrupt("it expects a message that was never sent, or was released"));
+    /// What a lane carried last is over. The receiver has got `came` of it; the rest is to be sent once more.
+    pub(crate) fn settle(&mut self, lane: u32, came: Option<Count>, pool: &mut Pool) -> Result<(), Corrupt> {
+        if let Some(came) = came {
+            let is_known = |number: u32| self.published.wrapping_sub(number).cast_signed() >= 0;
+            if !is_known(came.end()) {
+                return Err(Corrupt("it has got a message that was never sent"));
+            }
+            self.credit(came.released, u32::MAX, pool)?;
         }
-        self.credit(released, u32::MAX, pool).map(drop)
+        for (number, slot) in self.waiting() {
+            let sent = &mut self.sent[slot];
+            if sent.lane == lane {
+                let is_there = came.is_some_and(|came| came.has(number));
+                sent.lane = if is_there { THERE } else { UNSENT };
+                self.unsent += u32::from(!is_there);
+            }
+        }
+        Ok(())
     }
 
-    /// The message that was published so many ago, at most a window; all of it but `released` as it was then.
-    pub(crate) fn again(&self, ago: u32, released: u32) -> Again {
-        let slot = (self.head + self.window - ago) % self.window;
-        let header = Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()));
-        let body = self.bodies[slot as usize];
-        let header = Header { released, heard: self.heard, ..header };
-        let (head, to, immediate) = self.put(slot, header, matches!(body, Body::Line));
-        Again { len: header.len as usize, body, head, to, immediate }
+    /// Number and slot of each message that is not released.
+    fn waiting(&self) -> impl Iterator<Item = (u32, usize)> + use<> {
+        let (released, tail, window) = (self.released, self.tail, self.window);
+        (0..self.in_flight()).map(move |k| (released.wrapping_add(k), ((tail + k) % window) as usize))
     }
 
-    /// The message has been handed over.
+    /// Whether the receiver may lack messages that this lane has carried, or that wait for one.
+    pub(crate) fn may_lack(&self, lane: u32) -> bool {
+        self.waiting().any(|(_, slot)| [lane, UNSENT].contains(&self.sent[slot].lane))
+    }
+
+    /// The slot of the oldest message that waits for a lane, with its length and where its bytes are.
+    pub(crate) fn first_unsent(&self) -> Option<(u32, usize, Body)> {
+        if self.unsent == 0 {
+            return None;
+        }
+        let (_, slot) = self.waiting().find(|(_, slot)| self.sent[*slot].lane == UNSENT)?;
+        Some((slot as u32, self.header(slot as u32).len as usize, self.sent[slot].body))
+    }
+
+    fn header(&self, slot: u32) -> Header {
+        Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()))
+    }
+
+    /// The message that waits in a slot, which this lane takes over a pair of rails; all of it but `released` as it was.
+    pub(crate) fn again(&mut self, slot: u32, (lane, rails): (u32, usize), released: u32) -> Message {
+        let sent = &mut self.sent[slot as usize];
+        sent.lane = lane;
+        let is_inline = matches!(sent.body, Body::Line);
+        self.unsent -= 1;
+        let header = Header { released, heard: self.heard, ..self.header(slot) };
+        self.put(slot, header, is_inline, rails)
+    }
+
+    /// The message has been handed over to a lane, or waits for one.
     #[inline]
-    pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool) {
-        self.bodies[self.head as usize] = body;
+    pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool, lane: Option<u32>) {
+        self.unsent += u32::from(lane.is_none());
+        self.sent[self.head as usize] = Sent { body, lane: lane.unwrap_or(UNSENT) };
         self.head = after(self.head, self.window);
         self.published = self.published.wrapping_add(1);
         let counters = &mut self.counters;
@@ -235,22 +286,27 @@ impl Outgoing {
         }
     }
 
-    /// The receiver has released so many messages in all, modulo 2^`bits` of `mask`. Whether that is news.
+    /// The receiver has released so many messages in all, as far as `mask` tells. What is known already is no news: it may
+    /// come late, by another lane.
     #[inline]
-    pub(crate) fn credit(&mut self, released: u32, mask: u32, pool: &mut Pool) -> Result<bool, Corrupt> {
+    pub(crate) fn credit(&mut self, released: u32, mask: u32, pool: &mut Pool) -> Result<(), Corrupt> {
         let more = released.wrapping_sub(self.released) & mask;
         if more > self.in_flight() {
-            return Err(Corrupt("it returns credits that it never had"));
+            let is_old = more > mask / 2;
+            return if is_old { Ok(()) } else { Err(Corrupt("it returns credits that it never had")) };
         }
         for _ in 0..more {
-            let body = &mut self.bodies[self.tail as usize];
-            if let Body::Slot(slot) = std::mem::replace(body, Body::Line) {
+            let sent = &mut self.sent[self.tail as usize];
+            if sent.lane == UNSENT {
+                return Err(Corrupt("it releases a message that it has not got"));
+            }
+            if let Body::Slot(slot) = std::mem::replace(&mut sent.body, Body::Line) {
                 pool.put(slot);
             }
             self.tail = after(self.tail, self.window);
             self.released = self.released.wrapping_add(1);
         }
-        Ok(more > 0)
+        Ok(())
     }
 
     /// Copies what another link of the same sender has in its line.

@@ -60,12 +60,13 @@ impl IbTransport {
         loop {
             // Also by queue pairs that take the place of others meanwhile.
             for lane in &mut self.lanes {
-                if lane.open && lane.has_room() && !lane.has_said_goodbye() {
+                if lane.can_take() && !self.unsent {
                     lane.say_goodbye()?;
                 }
             }
-            let limit = if self.is_behind() { LINGER } else { FAREWELL };
-            let waits = self.is_behind() || self.lanes.iter().any(|lane| lane.open && !lane.is_drained());
+            let is_behind = self.unsent_are_near() || self.is_behind();
+            let limit = if is_behind { LINGER } else { FAREWELL };
+            let waits = is_behind || self.lanes.iter().any(|lane| lane.open && !lane.is_drained());
             let left = limit.saturating_sub(start.elapsed());
             if !waits || left.is_zero() {
                 return Ok(());

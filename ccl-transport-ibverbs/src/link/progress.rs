@@ -19,6 +19,10 @@ impl IbTransport {
     #[inline]
     fn poll(&mut self, adapter: usize) -> Result<()> {
         let mut found = 0;
+        let is_watched = self.adapters[adapter].watched > 0;
+        if is_watched {
+            self.polled = self.now();
+        }
         for queue in 0..self.adapters[adapter].queues.len() {
             loop {
                 let count = self.adapters[adapter].queues[queue].poll(&mut self.completions)?.len();
@@ -34,8 +38,45 @@ impl IbTransport {
                 }
             }
         }
+        if is_watched {
+            self.adapters[adapter].looked = self.polled;
+        }
         self.adapters[adapter].polled(found);
         Ok(())
+    }
+
+    /// Nanoseconds since the rank began.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Takes the completions of all devices that carry a group of lanes, that of `home` first, until `enough`.
+    #[inline]
+    pub(super) fn progress_group(
+        &mut self,
+        home: u32,
+        mut enough: impl FnMut(&mut IbTransport) -> bool,
+    ) -> Result<bool> {
+        let first = self.lanes[home as usize].seat.adapter;
+        self.progress(first)?;
+        if enough(self) {
+            return Ok(true);
+        }
+        let group = self.lanes[home as usize].group as usize;
+        if !self.groups[group].is_spread() {
+            return Ok(false);
+        }
+        for at in 0..self.groups[group].lanes.len() {
+            let adapter = self.lanes[self.groups[group].lanes[at] as usize].seat.adapter;
+            if adapter != first {
+                self.progress(adapter)?;
+                if enough(self) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// What there is to do besides the completions.
@@ -49,7 +90,10 @@ impl IbTransport {
             (0..self.adapters.len()).try_for_each(|adapter| self.poll(adapter))?;
         }
         let is_well = self.recover()?;
-        self.chores = self.owing || !is_well || self.lost.is_some();
+        if self.unsent {
+            self.send_unsent()?;
+        }
+        self.chores = self.owing || self.unsent || !is_well || self.lost.is_some();
         Ok(())
     }
 
@@ -71,6 +115,9 @@ impl IbTransport {
                 self.datagram(id, completion);
             } else if self.lanes[lane].is_of_now(id) {
                 self.lanes[lane].done(id.sends.into());
+                if id.timed {
+                    self.timed(lane);
+                }
             }
             return;
         }
@@ -80,7 +127,9 @@ impl IbTransport {
         let taken = match said {
             Some(Immediate::Piece { link, slot }) => self.piece(lane, link, slot, completion.bytes()),
             Some(Immediate::Credit { link, released }) => self.credit(lane, link, released),
-            Some(Immediate::Direct { link, offer }) => self.direct(lane, link, offer, completion.bytes()),
+            Some(Immediate::Direct { link, number, offer }) => {
+                self.direct(lane, link, (number, offer), completion.bytes())
+            }
             Some(Immediate::Offer { link }) => self.offered(lane, link),
             Some(Immediate::Goodbye) => {
                 self.lanes[lane].leave();
@@ -95,44 +144,61 @@ impl IbTransport {
         }
     }
 
+    /// A piece is through whose time was taken.
+    #[inline]
+    fn timed(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        let adapter = &mut self.adapters[lane.seat.adapter];
+        adapter.watched -= u32::from(lane.pace.done(adapter.looked, self.polled));
+    }
+
     /// A piece has come. Gives the link if its credits should go back.
     #[inline]
     fn piece(&mut self, lane: usize, link: u32, slot: u32, bytes: usize) -> Result<Option<u32>, Corrupt> {
-        let incoming = self.incoming.get_mut(link as usize).filter(|link| link.lane as usize == lane);
-        let Some(incoming) = incoming else {
-            return Err(Corrupt("a piece for a link of another connection"));
-        };
+        let at = self.incoming_of(lane, link)?;
+        let incoming = &mut self.incoming[at as usize];
         let released = incoming.arrive(slot, bytes)?;
         match incoming.back {
-            Some(back) => drop(self.outgoing[back as usize].credit(released, u32::MAX, &mut self.pool)?),
+            Some(back) => self.outgoing[back as usize].credit(released, u32::MAX, &mut self.pool)?,
             None if released != 0 => return Err(Corrupt("it returns credits of a link that is not open")),
             None => {}
         }
-        Ok(incoming.owes().then_some(link))
+        Ok(incoming.owes().then_some(at))
     }
 
     /// A piece has come into memory that was offered.
     #[inline]
-    fn direct(&mut self, lane: usize, link: u32, offer: u32, bytes: usize) -> Result<Option<u32>, Corrupt> {
-        let incoming = self.incoming.get_mut(link as usize).filter(|link| link.lane as usize == lane);
-        let incoming = incoming.ok_or(Corrupt("a piece for a link of another connection"))?;
-        incoming.land(offer, bytes)?;
-        Ok(incoming.owes().then_some(link))
+    fn direct(
+        &mut self,
+        lane: usize,
+        link: u32,
+        (number, offer): (u32, u32),
+        bytes: usize,
+    ) -> Result<Option<u32>, Corrupt> {
+        let at = self.incoming_of(lane, link)?;
+        let incoming = &mut self.incoming[at as usize];
+        incoming.land(number, offer, bytes)?;
+        Ok(incoming.owes().then_some(at))
     }
 
     fn offered(&mut self, lane: usize, link: u32) -> Result<Option<u32>, Corrupt> {
-        let outgoing = self.outgoing.get_mut(link as usize).filter(|link| link.lane as usize == lane);
-        outgoing.ok_or(Corrupt("an offer for a link of another connection"))?.hear()?;
+        let at = self.groups[self.lanes[lane].group as usize].outgoing(link);
+        let at = at.ok_or(Corrupt("an offer for a link that is not there"))?;
+        self.outgoing[at as usize].hear()?;
         Ok(None)
     }
 
     fn credit(&mut self, lane: usize, link: u32, released: u32) -> Result<Option<u32>, Corrupt> {
-        let outgoing = self.outgoing.get_mut(link as usize).filter(|link| link.lane as usize == lane);
-        let Some(outgoing) = outgoing else {
-            return Err(Corrupt("credits for a link of another connection"));
-        };
-        outgoing.credit(released, Immediate::MASK, &mut self.pool)?;
+        let at = self.groups[self.lanes[lane].group as usize].outgoing(link);
+        let at = at.ok_or(Corrupt("credits for a link that is not there"))?;
+        self.outgoing[at as usize].credit(released, Immediate::MASK, &mut self.pool)?;
         Ok(None)
+    }
+
+    #[inline]
+    fn incoming_of(&self, lane: usize, link: u32) -> Result<u32, Corrupt> {
+        let at = self.groups[self.lanes[lane].group as usize].incoming(link);
+        at.ok_or(Corrupt("a piece for a link that is not there"))
     }
 
     #[cold]

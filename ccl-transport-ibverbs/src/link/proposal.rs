@@ -1,15 +1,16 @@
 //! The first word between two ranks that connect: what each has, so that both choose the same.
 
 use super::bytes::{Reader, Writer};
+use super::wire::MOST_LINKS;
 use crate::choice::pairing::{Offer, OfferedRail};
 use crate::choice::survey::{Gid, GidKind, Layer, Netdev};
 use ccl_core::Rank;
 use std::net::Ipv6Addr;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u64 = 0x6962_7072_6f70_0001;
-/// Rails that a word has room for.
-pub(super) const MOST_RAILS: usize = 14;
+const MAGIC: u64 = 0x6962_7072_6f70_0002;
+/// Rails of a rank: a group of lanes has one for each, and at least a link at home on each. A word has room for some more.
+pub(super) const MOST_RAILS: usize = MOST_LINKS as usize;
 /// GIDs of each.
 const MOST_GIDS: usize = 4;
 /// Bytes of names.
@@ -20,11 +21,12 @@ const NAME: u8 = 32;
 pub(crate) struct Proposal {
     pub(crate) rank: Rank,
     pub(crate) slot_bytes: u32,
+    /// Credits that its user wants; 0: by the speed of the ports.
     pub(crate) credits: u32,
     /// Queue pairs between two ports that it would make.
     pub(crate) queue_pairs: u32,
-    /// Channels that one queue pair of it can carry.
-    pub(crate) channels: u32,
+    /// Work requests that each of its queue pairs can hold.
+    pub(crate) work_requests: u32,
     /// The packet payload that its user wants; 0: none in particular.
     pub(crate) mtu: u16,
     pub(crate) offer: Offer,
@@ -35,7 +37,7 @@ impl Proposal {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(MAGIC);
-        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.channels] {
+        for number in [self.rank, self.slot_bytes, self.credits, self.queue_pairs, self.work_requests] {
             out.u32(number);
         }
         out.u16(self.mtu);
@@ -54,12 +56,14 @@ impl Proposal {
         let mut bytes = Reader(bytes);
         (bytes.u64()? == MAGIC).then_some(())?;
         let (rank, slot_bytes, credits) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
-        let (queue_pairs, channels, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
+        let (queue_pairs, work_requests, mtu) = (bytes.u32()?, bytes.u32()?, bytes.u16()?);
         let (host, first) = (bytes.text()?, bytes.u8()?.into());
         let rails = (0..bytes.u8()?).map(|_| decode_rail(&mut bytes)).collect::<Option<_>>()?;
         let offer = Offer { host, rails, first };
-        let sane = (1..=128).contains(&queue_pairs) && channels > 0;
-        bytes.end(Proposal { rank, slot_bytes, credits, queue_pairs, channels, mtu, offer }).filter(|_| sane)
+        let sane = (1..=128).contains(&queue_pairs) && credits <= 1024;
+        bytes
+            .end(Proposal { rank, slot_bytes, credits, queue_pairs, work_requests, mtu, offer })
+            .filter(|_| sane)
     }
 }
 
@@ -120,12 +124,20 @@ mod tests {
         let survey = surveys::rails(number, count);
         let rails = rails::choose(&survey, &Config::default().ib).unwrap().value;
         let offer = Offer::of(&survey.host, &rails, 1);
-        Proposal { rank: 3, slot_bytes: 65536, credits: 32, queue_pairs: 4, channels: 4, mtu: 0, offer }
+        Proposal {
+            rank: 3,
+            slot_bytes: 65536,
+            credits: 32,
+            queue_pairs: 4,
+            work_requests: 4096,
+            mtu: 0,
+            offer,
+        }
     }
 
     #[test]
     fn both_ends_choose_the_same_from_what_came_over_the_wire() {
-        let (a, b) = (proposal(1, 14), proposal(2, 14));
+        let (a, b) = (proposal(1, 12), proposal(2, 12));
         let told = |p: &Proposal| Proposal::decode(&p.encode()).unwrap();
         assert!(a.encode().len() <= 4096, "{}", a.encode().len());
         let (ours, theirs) = (pair(&a.offer, &told(&b).offer), pair(&told(&a).offer, &b.offer));

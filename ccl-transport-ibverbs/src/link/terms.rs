@@ -6,7 +6,7 @@ use ccl_core::Rank;
 use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u64 = 0x6962_7465_726d_0003;
+const MAGIC: u64 = 0x6962_7465_726d_0004;
 
 /// Which queue pair of a connection: its way, and how many before it on that way are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,10 +31,6 @@ pub(crate) struct Terms {
     pub(crate) rank: Rank,
     pub(crate) to_peer: Row,
     pub(crate) from_peer: Row,
-    /// The rank's number of the first link to the peer.
-    pub(crate) first_out: u32,
-    /// Its number of the first link from the peer.
-    pub(crate) first_in: u32,
     pub(crate) newcomers: Vec<Newcomer>,
     /// What datagrams to the rank must show.
     pub(crate) session: u64,
@@ -47,7 +43,7 @@ pub(crate) struct Terms {
 pub(crate) struct Landing {
     /// Where the slots of the links from the peer begin; all links have room over each pair.
     pub(crate) rings: Remote,
-    /// Where the lines of the links to the peer begin, in front of which it writes its offers.
+    /// Where the lines of the links to the peer begin, behind which it writes its offers.
     pub(crate) lines: Remote,
     /// The number of the queue pair for datagrams.
     pub(crate) control: u32,
@@ -65,8 +61,6 @@ impl Terms {
             out.u32(row.count);
             out.u64(row.hash);
         }
-        out.u32(self.first_out);
-        out.u32(self.first_in);
         out.u16(self.newcomers.len() as u16);
         for Newcomer { place, number, first_packet } in &self.newcomers {
             out.u16(place.way);
@@ -93,7 +87,6 @@ impl Terms {
         let rank = bytes.u32()?;
         let mut row = || Some(Row { count: bytes.u32()?, hash: bytes.u64()? });
         let (to_peer, from_peer) = (row()?, row()?);
-        let (first_out, first_in) = (bytes.u32()?, bytes.u32()?);
         let newcomer = |bytes: &mut Reader<'_>| {
             let place = Place { way: bytes.u16()?, turn: bytes.u16()? };
             let number = bytes.u32().filter(|number| *number < 1 << 24)?;
@@ -107,7 +100,7 @@ impl Terms {
             Some(Landing { rings, lines, control: bytes.u32().filter(|number| *number < 1 << 24)? })
         };
         let rails = (0..bytes.u16()?).map(|_| landing(&mut bytes)).collect::<Option<_>>()?;
-        bytes.end(Terms { rank, to_peer, from_peer, first_out, first_in, newcomers, session, rails })
+        bytes.end(Terms { rank, to_peer, from_peer, newcomers, session, rails })
     }
 }
 
@@ -152,8 +145,6 @@ mod tests {
             rank: 2,
             to_peer: Row::of(&[0, 3]),
             from_peer: Row::of(&[]),
-            first_out: 7,
-            first_in: 9,
             newcomers: (0..Terms::MOST as u16 / 2).map(newcomer).collect(),
             session: u64::MAX - 1,
             rails: vec![

@@ -5,6 +5,7 @@ use super::brief::Brief;
 use super::connect::random;
 use super::connection::Connection;
 use super::fabric::Sender;
+use super::group::Group;
 use super::incoming::Incoming;
 use super::lane::{self, Lane, Window};
 use super::outgoing::Outgoing;
@@ -27,7 +28,7 @@ use ccl_core::transport::{
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Calls of `flush` between two looks for words.
 const LOOK: u32 = 16;
@@ -41,7 +42,8 @@ pub struct IbTransport {
     pub(super) rank: Rank,
     pub(super) ranks: u32,
     pub(super) slot_bytes: usize,
-    pub(super) credits: u32,
+    /// That every link has at least.
+    credits: u32,
     pub(super) settings: Ib,
     /// How long a connection that failed is tried.
     pub(super) recovery: Duration,
@@ -52,6 +54,7 @@ pub struct IbTransport {
     pub(super) connections: BTreeMap<Rank, Connection>,
     /// Before the adapters, since devices must let go of memory and queues first.
     pub(super) lanes: Vec<Lane>,
+    pub(super) groups: Vec<Group>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) incoming: Vec<Incoming>,
     pub(super) directory: Directory,
@@ -64,10 +67,12 @@ pub struct IbTransport {
     pub(super) adapters: Vec<Adapter>,
     /// What datagrams to this rank must show.
     pub(super) session: u64,
-    /// Whether there is something to do besides the completions: one of the next four.
+    /// Whether there is something to do besides the completions: one of the next five.
     pub(super) chores: bool,
     /// Whether credits wait for room in a queue.
     pub(super) owing: bool,
+    /// Whether messages wait for a lane.
+    pub(super) unsent: bool,
     /// Lanes whose queue pairs have failed and are to be replaced.
     pub(super) repairing: u32,
     /// Words of peers about them.
@@ -84,6 +89,9 @@ pub struct IbTransport {
     pub(super) events: u64,
     pub(super) told: u64,
     pub(super) completions: Box<[Completion]>,
+    /// When the rank began, from which times are counted; and the time of the poll whose completions are looked at.
+    pub(super) began: Instant,
+    pub(super) polled: u64,
     pub(super) work: Work,
 }
 
@@ -108,27 +116,29 @@ impl IbTransport {
         let brief = Brief::of(&survey.host, &rails);
         let offer = Offer::of(&survey.host, &rails, first.value);
         let (adapters, ports) = adapt(&contexts, rails, relaxed)?;
-        let channels = channels(&adapters, config.credits)?;
+        let credits = config.credits.unwrap_or(window::FEWEST);
+        let work_requests = work_requests(&adapters, credits)?;
         let transport = IbTransport {
             rank,
             ranks,
             slot_bytes: config.slot_bytes,
-            credits: config.credits,
+            credits,
             settings: config.ib.clone(),
             recovery: config.recovery,
             brief,
             proposal: Proposal {
                 rank,
                 slot_bytes: config.slot_bytes as u32,
-                credits: config.credits,
+                credits: config.credits.unwrap_or(0),
                 queue_pairs: queue_pairs.unwrap_or(1),
-                channels,
+                work_requests,
                 mtu: config.ib.mtu.unwrap_or(0),
                 offer,
             },
             ports,
             connections: BTreeMap::new(),
             lanes: Vec::new(),
+            groups: Vec::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             directory: Directory::new(rank, ranks),
@@ -140,6 +150,7 @@ impl IbTransport {
             session: random(),
             chores: false,
             owing: false,
+            unsent: false,
             repairing: 0,
             heard: Vec::new(),
             lost: None,
@@ -149,9 +160,13 @@ impl IbTransport {
             events: 0,
             told: 0,
             completions: vec![Completion::default(); POLLED].into(),
+            began: Instant::now(),
+            polled: 0,
             work: Work::default(),
         };
-        transport.warn_of_small_windows();
+        if config.credits.is_some() {
+            transport.warn_of_small_windows();
+        }
         Ok(transport)
     }
 
@@ -161,8 +176,13 @@ impl IbTransport {
         self.progress_all()?;
         match self.lost.clone() {
             Some(error) => Err(error),
-            None => Ok(!self.owing && !self.is_behind()),
+            None => Ok(!self.owing && !self.unsent_are_near() && !self.is_behind()),
         }
+    }
+
+    /// Each rail, and how many bytes of pieces went out by it.
+    pub fn shares(&self) -> Vec<(String, u64)> {
+        self.ports.iter().map(|port| (port.rail.to_string(), port.sent)).collect()
     }
 
     /// What the devices were given to do so far, on all links together.
@@ -180,9 +200,12 @@ impl IbTransport {
             let Work { sends, credits, offers, receives, doorbells, polls, completions, .. } = self.work();
             let (rank, bytes, direct) = (self.rank, sum(|c| c.bytes), sum(|c| c.direct));
             let slots = pieces - inline - referenced;
+            let shares: Vec<_> =
+                self.shares().iter().map(|(rail, bytes)| format!("{rail} {bytes}")).collect();
+            let rails = shares.join(", ");
             tracing::info!(
                 target: "net", rank, pieces, inline, slots, referenced, direct, bytes, sends, credits, offers, receives,
-                doorbells, polls, completions, "links end"
+                doorbells, polls, completions, rails, "links end"
             );
         }
     }
@@ -213,20 +236,20 @@ fn adapt(contexts: &[Context], rails: Vec<rails::Rail>, relaxed: bool) -> Result
                 adapters.len() - 1
             }
         };
-        ports.push(Port { rail, adapter, active: true, missing: Vec::new(), control: None });
+        ports.push(Port { rail, adapter, active: true, missing: Vec::new(), control: None, sent: 0 });
     }
     Ok((adapters, ports))
 }
 
-/// Channels that a queue pair of any of the devices can carry.
-fn channels(adapters: &[Adapter], credits: u32) -> Result<u32> {
+/// Work requests that a queue pair of each of the devices can hold; enough for one link, at least.
+fn work_requests(adapters: &[Adapter], credits: u32) -> Result<u32> {
     let fewest = adapters.iter().map(|adapter| adapter.context.limits().work_requests).min().unwrap_or(0);
-    match lane::channels(fewest, Window::of(credits)) {
+    match lane::links(fewest, Window::of(credits)) {
         0 => Err(Error::unsupported(
             format!("ib: {credits} credits per link where a queue holds {fewest} work requests"),
             "set fewer credits (RDMACCL_CREDITS)",
         )),
-        channels => Ok(channels),
+        _ => Ok(fewest),
     }
 }
 

@@ -11,12 +11,16 @@ pub(crate) const LINE: usize = 256;
 /// Bytes of a piece that fit into such a place.
 pub(crate) const INLINE_BYTES: usize = LINE - FRONT;
 
-/// Bits of the immediate that say which slot, or how many credits: more than the most credits of a link.
-const VALUE_BITS: u32 = 11;
-/// Bits that number a link.
-const LINK_BITS: u32 = 18;
-/// Links of a rank in one direction.
-pub(crate) const MOST_LINKS: u32 = 1 << LINK_BITS;
+/// Bits of the immediate that number a link among those of its group.
+const LINK_BITS: u32 = 4;
+/// Bits that say which slot, or how many credits. Messages that overtake one another are never so many that the number of
+/// released ones would come round: that many pieces of a spread link take longer than a device tries to bring one.
+const VALUE_BITS: u32 = 25;
+/// Bits of them that number an offer, where there is a message's number too.
+const OFFER_BITS: u32 = 11;
+/// Links of a group in one direction: a word of recovery about all of them fits the smallest packet.
+pub(crate) const MOST_LINKS: u32 = 12;
+const _: () = assert!(MOST_LINKS <= 1 << LINK_BITS);
 
 /// The number of a link's first message. Numbers begin anew after 2³²: so soon that it is seen.
 pub(crate) const FIRST: u32 = u32::MAX - 100;
@@ -38,7 +42,7 @@ pub(crate) struct Header {
     pub(crate) len: u32,
     /// Messages that the sender has released on the link of the other direction, modulo 2³²; 0 if there is none.
     pub(crate) released: u32,
-    /// Offers for this link that its sender has heard of, modulo 2³².
+    /// The last offer for this link that its sender has heard of, by number modulo 2³².
     pub(crate) heard: u32,
 }
 
@@ -60,24 +64,28 @@ impl Header {
     }
 }
 
-/// What an immediate says.
+/// What an immediate says. Links are numbered within their group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Immediate {
     /// A piece lies in this slot of the receiver's link.
     Piece { link: u32, slot: u32 },
-    /// So many messages of the sender's link (the one who gets this) are released by now, modulo 2^11.
+    /// So many messages of the sender's link (the one who gets this) are released by now, modulo 2^25.
     Credit { link: u32, released: u32 },
     /// Nothing follows from this queue pair, and nothing that is sent to it is read any more.
     Goodbye,
     /// A record of an offer lies at the sender's link (the one who gets this).
     Offer { link: u32 },
-    /// A piece lies where it goes by this offer for the receiver's link, by number modulo 2^11.
-    Direct { link: u32, offer: u32 },
+    /// A piece of this number, modulo 2^14, lies where it goes by this offer for the receiver's link, modulo 2^11.
+    Direct { link: u32, number: u32, offer: u32 },
 }
 
 impl Immediate {
-    /// What is left of credits and of numbers of offers.
+    /// What is left of credits.
     pub(crate) const MASK: u32 = (1 << VALUE_BITS) - 1;
+    /// What is left of numbers of offers.
+    pub(crate) const OFFERS: u32 = (1 << OFFER_BITS) - 1;
+    /// What is left of a message's number beside that of an offer: more than a link has slots.
+    pub(crate) const NUMBERS: u32 = (1 << (VALUE_BITS - OFFER_BITS)) - 1;
 
     pub(crate) fn encode(self) -> u32 {
         let (kind, link, value) = match self {
@@ -85,7 +93,9 @@ impl Immediate {
             Immediate::Credit { link, released } => (1, link, released & Self::MASK),
             Immediate::Goodbye => (2, 0, 0),
             Immediate::Offer { link } => (3, link, 0),
-            Immediate::Direct { link, offer } => (4, link, offer & Self::MASK),
+            Immediate::Direct { link, number, offer } => {
+                (4, link, (number & Self::NUMBERS) << OFFER_BITS | offer & Self::OFFERS)
+            }
         };
         debug_assert!(link < MOST_LINKS && value <= Self::MASK);
         kind << (LINK_BITS + VALUE_BITS) | link << VALUE_BITS | value
@@ -93,13 +103,14 @@ impl Immediate {
 
     /// `None`: no version of this library sends it.
     pub(crate) fn decode(word: u32) -> Option<Immediate> {
-        let (link, value) = (word >> VALUE_BITS & (MOST_LINKS - 1), word & Self::MASK);
+        let (link, value) = (word >> VALUE_BITS & ((1 << LINK_BITS) - 1), word & Self::MASK);
         match word >> (LINK_BITS + VALUE_BITS) {
+            _ if link >= MOST_LINKS => None,
             0 => Some(Immediate::Piece { link, slot: value }),
             1 => Some(Immediate::Credit { link, released: value }),
             2 if (link, value) == (0, 0) => Some(Immediate::Goodbye),
             3 if value == 0 => Some(Immediate::Offer { link }),
-            4 => Some(Immediate::Direct { link, offer: value }),
+            4 => Some(Immediate::Direct { link, number: value >> OFFER_BITS, offer: value & Self::OFFERS }),
             _ => None,
         }
     }
@@ -112,7 +123,9 @@ impl fmt::Debug for Immediate {
             Immediate::Credit { link, released } => write!(f, "credit {released} of link {link}"),
             Immediate::Goodbye => f.write_str("goodbye"),
             Immediate::Offer { link } => write!(f, "offer for link {link}"),
-            Immediate::Direct { link, offer } => write!(f, "piece by offer {offer} for link {link}"),
+            Immediate::Direct { link, number, offer } => {
+                write!(f, "piece {number} by offer {offer} for link {link}")
+            }
         }
     }
 }
@@ -127,16 +140,17 @@ mod tests {
             Header { tag: u64::MAX - 7, number: 1, len: 2, released: 0xfedc_ba98, heard: 0x0102_0304 };
         assert_eq!(Header::decode(header.encode()), header);
         let all = [
-            Immediate::Piece { link: MOST_LINKS - 1, slot: 1023 },
+            Immediate::Piece { link: MOST_LINKS - 1, slot: 2047 },
             Immediate::Piece { link: 0, slot: 0 },
-            Immediate::Credit { link: 5, released: 2047 },
+            Immediate::Credit { link: 5, released: Immediate::MASK },
             Immediate::Goodbye,
             Immediate::Offer { link: MOST_LINKS - 1 },
-            Immediate::Direct { link: MOST_LINKS - 1, offer: 2047 },
+            Immediate::Direct { link: MOST_LINKS - 1, number: Immediate::NUMBERS, offer: 2047 },
         ];
         for word in all {
             assert_eq!(Immediate::decode(word.encode()), Some(word));
         }
-        assert_eq!([5 << 29, 2 << 29 | 1, 3 << 29 | 1].map(Immediate::decode), [None; 3]);
+        let strange = [5 << 29, 2 << 29 | 1, 3 << 29 | 1, MOST_LINKS << 25];
+        assert_eq!(strange.map(Immediate::decode), [None; 4]);
     }
 }

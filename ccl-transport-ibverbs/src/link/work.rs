@@ -53,22 +53,28 @@ pub(crate) struct Id {
     pub(crate) lane: u32,
     /// Of a send: how many sends its completion stands for; 0: it is a receive.
     pub(crate) sends: u16,
+    /// Whether its time is taken.
+    pub(crate) timed: bool,
     /// Which of the lane's queue pairs.
     pub(crate) era: u16,
 }
 
 impl Id {
     /// No lane's: a datagram.
-    pub(crate) const CONTROL: u32 = u32::MAX;
+    pub(crate) const CONTROL: u32 = u32::MAX >> 1;
 
     #[inline]
     pub(crate) fn encode(self) -> u64 {
-        u64::from(self.lane) | u64::from(self.sends) << 32 | u64::from(self.era) << 48
+        u64::from(self.lane)
+            | u64::from(self.timed) << 31
+            | u64::from(self.sends) << 32
+            | u64::from(self.era) << 48
     }
 
     #[inline]
     pub(crate) fn decode(id: u64) -> Id {
-        Id { lane: id as u32, sends: (id >> 32) as u16, era: (id >> 48) as u16 }
+        let (lane, timed) = (id as u32 & Id::CONTROL, id >> 31 & 1 == 1);
+        Id { lane, timed, sends: (id >> 32) as u16, era: (id >> 48) as u16 }
     }
 }
 
@@ -78,9 +84,10 @@ mod tests {
 
     #[test]
     fn a_work_requests_number_says_whose_it_is() {
-        for id in
-            [Id { lane: 7, sends: 32, era: 9 }, Id { lane: Id::CONTROL, sends: u16::MAX, era: u16::MAX }]
-        {
+        for id in [
+            Id { lane: 7, sends: 32, timed: true, era: 9 },
+            Id { lane: Id::CONTROL, sends: u16::MAX, timed: false, era: u16::MAX },
+        ] {
             assert_eq!(Id::decode(id.encode()), id);
         }
     }

@@ -16,7 +16,7 @@ pub fn pair(channels: u16, change: impl Fn(&mut IbConfig)) -> Vec<IbTransport> {
 }
 
 pub fn unconnected(rank: u32, change: impl Fn(&mut IbConfig)) -> IbTransport {
-    let mut config = config(rank, 4096, 4);
+    let mut config = config(rank, SLOT, 4);
     change(&mut config);
     IbTransport::new(rank, 2, &config).unwrap()
 }
@@ -33,11 +33,18 @@ pub struct Link {
     pub received: u64,
 }
 
+/// Longest message; those of more than 8 KiB choose among the rails.
+pub const SLOT: usize = 16384;
+
 /// What message `number` of a link is; short ones and long ones.
 pub fn message(key: LinkKey, number: u64) -> Vec<u8> {
     let seed =
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(key.from) << 40 ^ u64::from(key.channel) << 48;
-    let len = if seed >> 9 & 3 == 0 { seed >> 20 & 4095 } else { seed >> 20 & 127 };
+    let len = match seed >> 9 & 7 {
+        0 => seed >> 20 & 4095,
+        1 | 2 => SLOT as u64 - (seed >> 20 & 8191),
+        _ => seed >> 20 & 127,
+    };
     (0..len).map(|at| (seed >> (at % 8 * 8)) as u8 ^ at as u8).collect()
 }
 

@@ -16,7 +16,7 @@ const SENDS: u32 = 32;
 /// Bytes in front of a datagram that came.
 const ROUTE: usize = 40;
 /// Bytes of memory for each.
-const PLACE: usize = 128;
+const PLACE: usize = 320;
 const _: () = assert!(ROUTE + BYTES <= PLACE);
 
 /// One rail's end.
@@ -153,7 +153,7 @@ impl Endpoint {
     }
 
     fn id(&self, kind: u16) -> u64 {
-        Id { lane: Id::CONTROL, sends: kind, era: self.rail }.encode()
+        Id { lane: Id::CONTROL, sends: kind, timed: false, era: self.rail }.encode()
     }
 }
 

@@ -17,4 +17,4 @@ pub(super) use correspondence::Correspondence;
 pub(super) use endpoint::Endpoint;
 pub(super) use repair::{Repair, Trouble};
 pub(super) use steps::LINGER;
-pub(super) use word::Word;
+pub(super) use word::{Count, Word};

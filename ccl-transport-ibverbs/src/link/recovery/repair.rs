@@ -33,8 +33,8 @@ pub(crate) struct Repair {
     pub(crate) heard_since: Option<Instant>,
     /// The other end's new queue pair, and what has come there.
     pub(crate) offer: Option<(Offer, Counts)>,
-    /// Outgoing links, and the number that the other end expects on each.
-    pub(crate) expected: Vec<(u32, u32)>,
+    /// Whether it is known what the other end has got by the old queue pair, and the rest goes by others.
+    pub(crate) is_settled: bool,
     /// Whether the other end sends already.
     pub(crate) ready: bool,
     /// When it is said again how far this end is.
@@ -55,12 +55,17 @@ impl Repair {
             heard: 0,
             heard_since: None,
             offer: None,
-            expected: Vec::new(),
+            is_settled: false,
             ready: false,
             next_word: now + silence,
             quiet_until: now + silence,
             pause: FIRST_PAUSE,
         }
+    }
+
+    /// Whether the device may still have something of the old queue pair.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.stage == Stage::Draining
     }
 
     /// Whether the lane has its new queue pair.
@@ -120,7 +125,10 @@ impl Repair {
 pub(crate) struct Trouble {
     /// What the device said of it.
     pub(crate) cause: String,
-    /// How long it was tried to repair it; the time in which the rank made no call does not count.
+    /// Since when it is being repaired.
+    pub(crate) since: Instant,
+    /// How long it was tried to repair it; the time in which the rank made no call does not count, nor that in which others
+    /// did its work.
     pub(crate) spent: Duration,
     /// When that was last looked at.
     pub(crate) looked: Instant,
@@ -135,12 +143,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Trouble {
     pub(crate) fn new(cause: String, now: Instant) -> Trouble {
-        Trouble { cause, spent: Duration::ZERO, looked: now, tries: 0, mark: 0 }
+        Trouble { cause, since: now, spent: Duration::ZERO, looked: now, tries: 0, mark: 0 }
     }
 
     /// Counts the time since the last look.
-    pub(crate) fn look(&mut self, now: Instant) {
-        self.spent += now.saturating_duration_since(self.looked).min(LOOK);
+    pub(crate) fn look(&mut self, now: Instant, is_spared: bool) {
+        if !is_spared {
+            self.spent += now.saturating_duration_since(self.looked).min(LOOK);
+        }
         self.looked = now;
     }
 

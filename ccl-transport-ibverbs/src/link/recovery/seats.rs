@@ -1,10 +1,10 @@
 //! The new queue pair of a lane: made, connected, opened.
 
 use super::repair::Stage;
-use super::word::{Count, Counts, Offer};
+use super::word::{Counts, Offer};
 use crate::link::connect::first_packet;
 use crate::link::lane::Lane;
-use crate::link::outgoing::{Again, Body, Corrupt};
+use crate::link::outgoing::Corrupt;
 use crate::link::transport::IbTransport;
 use ccl_core::Result;
 use std::time::Instant;
@@ -24,35 +24,34 @@ impl From<ccl_core::Error> for Obstacle {
 }
 
 impl IbTransport {
-    /// The places of the links that a lane carries, outgoing ones or incoming ones.
-    fn links_of(&self, lane: usize) -> (Vec<u32>, Vec<u32>) {
-        let mine = |(link, of): (u32, u32)| (of as usize == lane).then_some(link);
-        let outgoing = (0..).zip(self.outgoing.iter().map(|link| link.lane)).filter_map(mine).collect();
-        let incoming = (0..).zip(self.incoming.iter().map(|link| link.lane)).filter_map(mine).collect();
-        (outgoing, incoming)
-    }
-
-    /// What has come on the links of a lane.
+    /// What has come on the links of a lane's group.
     pub(super) fn counts_of(&self, lane: usize) -> Counts {
         let mut counts = Counts::default();
-        for link in self.links_of(lane).1 {
-            let link = &self.incoming[link as usize];
-            let (next, released) = link.counts();
-            counts.push(Count { channel: link.key.channel, next, released });
-        }
+        let group = &self.groups[self.lanes[lane].group as usize];
+        group.all_incoming().for_each(|link| counts.push(self.incoming[link].count()));
         counts
-    }
-
-    /// A number that is another one whenever a message of the lane has got through.
-    pub(super) fn progress_of(&self, lane: usize) -> u64 {
-        let (outgoing, incoming) = self.links_of(lane);
-        let came = incoming.iter().map(|link| u64::from(self.incoming[*link as usize].counts().0));
-        came.chain(outgoing.iter().map(|link| u64::from(self.outgoing[*link as usize].taken()))).sum()
     }
 
     /// Whether the peer may lack messages of a lane.
     pub(super) fn may_lack(&self, lane: usize) -> bool {
-        self.outgoing.iter().any(|link| link.lane as usize == lane && link.in_flight() > 0)
+        let group = &self.groups[self.lanes[lane].group as usize];
+        group.all_outgoing().any(|link| self.outgoing[link].may_lack(lane as u32))
+    }
+
+    /// Takes in what the other end has got by the old queue pair of a lane, which brings it nothing more. The rest goes by
+    /// whichever lanes work, at once.
+    pub(super) fn settle(&mut self, at: usize, theirs: &Counts) -> Result<(), Obstacle> {
+        let Some(repair) = self.lanes[at].repair.as_mut().filter(|repair| !repair.is_settled) else {
+            return Ok(());
+        };
+        repair.is_settled = true;
+        for link in self.groups[self.lanes[at].group as usize].all_outgoing() {
+            let outgoing = &mut self.outgoing[link];
+            let came = theirs.of(outgoing.key.channel);
+            outgoing.settle(at as u32, came, &mut self.pool).map_err(Obstacle::Peer)?;
+            self.unsent |= !outgoing.is_posted();
+        }
+        Ok(self.send_unsent()?)
     }
 
     /// Gives a lane another queue pair, on a pair of rails.
@@ -71,9 +70,9 @@ impl IbTransport {
         }
         self.adapters[old.adapter].give_back(old.queue, old.entries);
         drop(old);
-        let (outgoing, incoming) = self.links_of(at);
-        outgoing.iter().for_each(|link| self.outgoing[*link as usize].move_to(rails));
-        incoming.iter().for_each(|link| self.incoming[*link as usize].forget_offers());
+        for link in self.groups[self.lanes[at].group as usize].all_incoming() {
+            self.incoming[link].was_told_by(at as u32);
+        }
         Ok(self.lanes[at].fill()?)
     }
 
@@ -87,41 +86,26 @@ impl IbTransport {
         let manner = self.manner_to(peer, first_packet);
         seat.pair.ready_to_receive(&way)?;
         seat.pair.ready_to_send(&manner)?;
-        let mut expected = Vec::new();
-        for link in self.links_of(at).0 {
-            let outgoing = &mut self.outgoing[link as usize];
-            if let Some(Count { next, released, .. }) = theirs.of(outgoing.key.channel) {
-                outgoing.settle(next, released, &mut self.pool).map_err(Obstacle::Peer)?;
-                expected.push((link, next));
-            } else {
-                expected.push((link, outgoing.taken()));
-            }
-        }
-        if let Some(repair) = &mut self.lanes[at].repair {
-            repair.expected = expected;
-        }
-        Ok(())
+        self.settle(at, &theirs)
     }
 
-    /// Sends again what the other end has not got, and goes on.
+    /// Sends what has waited for a lane, and goes on.
     pub(super) fn open_seat(&mut self, at: usize, now: Instant) -> Result<(), Obstacle> {
-        let mark = self.progress_of(at);
         let lane = &mut self.lanes[at];
-        let Some(repair) = lane.repair.take() else { return Ok(()) };
+        if lane.repair.take().is_none() {
+            return Ok(());
+        }
         lane.start();
+        let (mark, before) = (lane.moved, lane.work.resent);
         self.repairing -= 1;
         self.events += 1;
-        let mut resent = 0;
-        for (link, next) in repair.expected {
-            resent += self.send_again(at, link, next)?;
-        }
+        self.send_unsent()?;
         let lane = &mut self.lanes[at];
-        lane.work.resent += resent;
+        let resent = lane.work.resent - before;
         let (tries, spent) = match &mut lane.trouble {
             Some(trouble) => {
-                trouble.look(now);
                 trouble.mark = mark;
-                (trouble.tries, trouble.spent)
+                (trouble.tries, now.saturating_duration_since(trouble.since))
             }
             None => (1, Default::default()),
         };
@@ -129,32 +113,11 @@ impl IbTransport {
         tracing::warn!(
             target: "net", rank, peer, resent, tries, after_ms = spent.as_millis() as u64, "resumed by the {ends}"
         );
-        for link in self.links_of(at).1 {
-            if self.incoming[link as usize].owes() {
-                self.return_credits(link);
+        for link in self.groups[self.lanes[at].group as usize].all_incoming() {
+            if self.incoming[link].owes() {
+                self.return_credits(link as u32);
             }
         }
         Ok(())
-    }
-
-    /// Sends the messages of a link again from number `next` on; how many.
-    fn send_again(&mut self, at: usize, link: u32, next: u32) -> Result<u64, Obstacle> {
-        let missing = self.outgoing[link as usize].since(next);
-        for ago in (1..=missing).rev() {
-            let outgoing = &self.outgoing[link as usize];
-            let released = outgoing.back.map_or(0, |back| self.incoming[back as usize].report());
-            let Again { len, body, head, to, immediate } = outgoing.again(ago, released);
-            let bytes = self.bytes_of(body, len, at)?;
-            let lane = &mut self.lanes[at];
-            let is_lent = matches!(body, Body::User(_));
-            if is_lent {
-                self.outgoing[link as usize].lent = Some(lane.next());
-            }
-            match bytes {
-                None => lane.send_now(&[head], to, immediate, false)?,
-                Some(bytes) => lane.send_now(&[head, bytes], to, immediate, is_lent)?,
-            }
-        }
-        Ok(missing.into())
     }
 }

@@ -34,7 +34,7 @@ impl IbTransport {
 
     fn begin(&mut self, at: usize, generation: u32, avoid: Option<usize>, cause: String) {
         let now = Instant::now();
-        let progress = self.progress_of(at);
+        let progress = self.lanes[at].moved;
         let (rank, recovery) = (self.rank, self.recovery);
         let lane = &mut self.lanes[at];
         if lane.gone || lane.broken.is_some() {
@@ -43,6 +43,7 @@ impl IbTransport {
         let was_open = lane.repair.is_none();
         tracing::warn!(target: "net", rank, peer = lane.peer, generation, cause, "connection lost, to be resumed");
         lane.stop();
+        self.adapters[lane.seat.adapter].watched -= lane.pace.clear();
         lane.generation = generation;
         lane.seat.fail();
         let goes_on = |trouble: &Trouble| {
@@ -58,9 +59,15 @@ impl IbTransport {
         self.speak(at);
     }
 
-    /// A lane ends with an error.
+    /// A lane ends with an error, and all of its group, as their messages may have waited for its.
     #[cold]
     pub(in crate::link) fn give_up(&mut self, at: usize, what: String) {
+        for lane in self.groups[self.lanes[at].group as usize].lanes.clone() {
+            self.give_up_one(lane as usize, what.clone());
+        }
+    }
+
+    fn give_up_one(&mut self, at: usize, what: String) {
         let rank = self.rank;
         let may_lack = self.may_lack(at);
         let lane = &mut self.lanes[at];
@@ -70,6 +77,7 @@ impl IbTransport {
         let error = failure::of_peer(lane.peer, what);
         tracing::warn!(target: "net", rank, peer = lane.peer, %error, "connection given up");
         lane.stop();
+        self.adapters[lane.seat.adapter].watched -= lane.pace.clear();
         lane.seat.fail();
         lane.broken = Some(error.clone());
         self.events += 1;
@@ -149,12 +157,17 @@ impl IbTransport {
             let cause = format!("{}: the peer says that it has failed", lane.seat.ends);
             self.begin(at, word.generation, None, cause);
         }
+        let is_drained = matches!(word.says, Says::Drained { .. } | Says::Prepared(_));
         let lane = &mut self.lanes[at];
         match &mut lane.repair {
             Some(repair) if ahead >= 0 => {
                 repair.note(word, Instant::now());
+                let stage = repair.stage;
+                if is_drained && let Err(obstacle) = self.settle(at, &word.counts) {
+                    return self.overcome(at, obstacle);
+                }
                 // So the end that chooses hears over which rails it is heard.
-                if !leads && matches!(word.says, Says::Drained { .. }) && repair.stage == Stage::Drained {
+                if !leads && matches!(word.says, Says::Drained { .. }) && stage == Stage::Drained {
                     self.say(at, via);
                 }
             }
@@ -178,20 +191,27 @@ impl IbTransport {
         }
     }
 
+    /// Whether others do all that a lane had to do.
+    fn is_spared(&self, at: usize) -> bool {
+        let lane = &self.lanes[at];
+        let mut others = self.groups[lane.group as usize].lanes.iter();
+        lane.repair.as_ref().is_some_and(|repair| repair.is_settled)
+            && others.any(|other| self.lanes[*other as usize].open)
+    }
+
     fn leads(&self, peer: Rank) -> bool {
         self.rank < peer
     }
 
     /// Moves one repair on as far as it gets now.
     fn step(&mut self, at: usize, now: Instant) -> Result<()> {
-        match self.try_step(at, now) {
-            Ok(()) => {}
-            Err(Obstacle::Device(cause)) => self.part(at, cause),
-            Err(Obstacle::Peer(what)) => self.corrupt(at, what),
+        if let Err(obstacle) = self.try_step(at, now) {
+            self.overcome(at, obstacle);
         }
+        let is_spared = self.is_spared(at);
         let lane = &mut self.lanes[at];
         let (Some(repair), Some(trouble)) = (&mut lane.repair, &mut lane.trouble) else { return Ok(()) };
-        trouble.look(now);
+        trouble.look(now, is_spared);
         let connection = &self.connections[&lane.peer];
         let is_dead = |pair: usize| self.adapters[self.ports[connection.rail(pair)].adapter].dead;
         let is_late = trouble.spent >= self.recovery || (0..connection.pairs.len()).all(is_dead);
@@ -213,6 +233,13 @@ impl IbTransport {
             }
         }
         Ok(())
+    }
+
+    fn overcome(&mut self, at: usize, obstacle: Obstacle) {
+        match obstacle {
+            Obstacle::Device(cause) => self.part(at, cause),
+            Obstacle::Peer(what) => self.corrupt(at, what),
+        }
     }
 
     fn try_step(&mut self, at: usize, now: Instant) -> Result<(), Obstacle> {

@@ -1,13 +1,17 @@
 //! What one end of a lane tells the other while it is repaired.
 
-use crate::link::lane::CHANNELS;
 use crate::link::terms::Place;
+use crate::link::wire::MOST_LINKS;
 use ccl_core::Rank;
 
 /// Says that the bytes are ours, and in which version.
-const MAGIC: u32 = 0x6962_7701;
+const MAGIC: u32 = 0x6962_7702;
 /// Bytes of a word.
-pub(crate) const BYTES: usize = 36 + 10 * CHANNELS as usize;
+pub(crate) const BYTES: usize = 36 + COUNT * MOST_LINKS as usize;
+/// Bytes of what it says of one link.
+const COUNT: usize = 16;
+// So it fits the smallest packet.
+const _: () = assert!(BYTES <= 256);
 
 /// A word. It can be heard any number of times, in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub(crate) struct Word {
     /// The pair of rails over which it travels.
     pub(crate) via: u8,
     pub(crate) says: Says,
-    /// What has come on the links of the lane, once nothing more can come by the queue pair before.
+    /// What has come on the links of the lane's group, once nothing more can come by the queue pair before.
     pub(crate) counts: Counts,
 }
 
@@ -58,17 +62,38 @@ pub(crate) struct Count {
     pub(crate) next: u32,
     /// How many messages were released.
     pub(crate) released: u32,
+    /// Which have come beyond the next: the first bit is for the one after it.
+    pub(crate) beyond: u64,
 }
 
-/// That of all links of a lane from the other end.
+impl Count {
+    /// Whether this message has come.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        match number.wrapping_sub(self.next).cast_signed() {
+            ..0 => true,
+            0 => false,
+            ahead => self.beyond.checked_shr((ahead - 1).cast_unsigned()).is_some_and(|bits| bits & 1 == 1),
+        }
+    }
+
+    /// One more than the number of the last that has come.
+    pub(crate) fn end(&self) -> u32 {
+        match u64::BITS - self.beyond.leading_zeros() {
+            0 => self.next,
+            bits => self.next.wrapping_add(bits + 1),
+        }
+    }
+}
+
+/// That of all links of a lane's group from the other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     len: u8,
-    counts: [Count; CHANNELS as usize],
+    counts: [Count; MOST_LINKS as usize],
 }
 
 impl Counts {
-    /// Adds a link; a lane has no more than there is room for.
+    /// Adds a link; a group has no more than there is room for.
     pub(crate) fn push(&mut self, count: Count) {
         if let Some(place) = self.counts.get_mut(usize::from(self.len)) {
             *place = count;
@@ -106,10 +131,12 @@ impl Word {
         put(&[self.via, kind, rails, self.counts.len]);
         put(&number.to_le_bytes());
         put(&first_packet.to_le_bytes());
-        for Count { channel, next, released } in self.counts.counts {
+        for Count { channel, next, released, beyond } in self.counts.counts {
             put(&channel.to_le_bytes());
+            // Fewer than a link has slots.
+            put(&(next.wrapping_sub(released) as u16).to_le_bytes());
             put(&next.to_le_bytes());
-            put(&released.to_le_bytes());
+            put(&beyond.to_le_bytes());
         }
         out
     }
@@ -120,7 +147,7 @@ impl Word {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let [via, kind, rails, len] = [24, 25, 26, 27].map(|at: usize| bytes[at]);
         let knows_session = session == u64::from(word(4)) | u64::from(word(8)) << 32;
-        (word(0) == MAGIC && knows_session && u32::from(len) <= CHANNELS).then_some(())?;
+        (word(0) == MAGIC && knows_session && u32::from(len) <= MOST_LINKS).then_some(())?;
         let says = match kind {
             0 => Says::Draining,
             1 => Says::Drained { avoid: Some(rails).filter(|rails| *rails != NONE) },
@@ -130,8 +157,11 @@ impl Word {
             _ => return None,
         };
         let mut counts = Counts { len, ..Counts::default() };
-        for (count, at) in counts.counts.iter_mut().zip((36..).step_by(10)) {
-            *count = Count { channel: half(at), next: word(at + 2), released: word(at + 6) };
+        for (count, at) in counts.counts.iter_mut().zip((36..).step_by(COUNT)) {
+            let (next, waiting) = (word(at + 4), half(at + 2));
+            let beyond = u64::from(word(at + 8)) | u64::from(word(at + 12)) << 32;
+            let released = next.wrapping_sub(waiting.into());
+            *count = Count { channel: half(at), next, released, beyond };
         }
         Some(Word {
             session,
@@ -156,7 +186,7 @@ mod tests {
     fn a_word_survives_the_way_and_nothing_else_passes() {
         let mut counts = Counts::default();
         for channel in [3, u16::MAX, 0, 7] {
-            counts.push(Count { channel, next: u32::MAX, released: 17 });
+            counts.push(Count { channel, next: 3, released: u32::MAX - 9, beyond: 1 << 63 | 5 });
         }
         let offer = Offer { rails: 3, number: 0xff_ffff, first_packet: 1 };
         for says in [
@@ -172,13 +202,15 @@ mod tests {
                 Word { session: u64::MAX - 3, from: 70_000, place, generation: 9, via: 1, says, counts };
             assert_eq!(Word::decode(&word.encode(), word.session), Some(word));
             assert_eq!(Word::decode(&word.encode(), word.session ^ 1 << 40), None);
-            for (at, value) in [(0, 0), (25, 5), (27, 5)] {
+            for (at, value) in [(0, 0), (25, 5), (27, 13)] {
                 let mut bytes = word.encode();
                 bytes[at] = value;
                 assert_eq!(Word::decode(&bytes, word.session), None);
             }
         }
-        assert_eq!(counts.of(7).unwrap().next, u32::MAX);
+        let count = counts.of(7).unwrap();
+        let has: Vec<_> = (-3..80).filter(|number: &i32| count.has(number.cast_unsigned())).collect();
+        assert_eq!((has, count.end()), (vec![-3, -2, -1, 0, 1, 2, 4, 6, 67], 68));
         assert_eq!(counts.of(8), None);
     }
 }
