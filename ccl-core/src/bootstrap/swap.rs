@@ -90,6 +90,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long the control plane may take to know why a peer has hung up.
 const EXPLANATION: Duration = Duration::from_millis(500);
 
+/// Peers that are called at the same time: hundreds of ranks that all call each other at once would use up the descriptors.
+const MOST_CALLS: usize = 32;
+
 impl Swapper<'_> {
     /// What the control plane knows of a peer that has hung up.
     fn explain(&self, error: Error) -> Error {
@@ -105,11 +108,15 @@ impl Swapper<'_> {
     /// Holds one talk with each of these until all are over: the connections of those about streams, and what the peers said.
     fn hold(&self, talks: &[(Rank, Talk, &[u8])]) -> Result<Vec<(Option<Connection>, Vec<u8>)>> {
         let start = Instant::now();
-        let begin = |&(peer, talk, blob): &(Rank, Talk, _)| Pair::begin(self.bootstrap, peer, talk, blob);
-        let mut pairs = talks.iter().map(begin).collect::<Result<Vec<_>>>()?;
+        let pair = |&(peer, talk, blob): &(Rank, Talk, _)| Pair::new(self.bootstrap, peer, talk, blob);
+        let mut pairs: Vec<_> = talks.iter().map(pair).collect();
         loop {
             for pair in &mut pairs {
                 pair.step(self.bootstrap).map_err(|error| self.explain(error))?;
+            }
+            let calling = pairs.iter().filter(|pair| pair.is_calling()).count();
+            for pair in pairs.iter_mut().filter(|pair| pair.is_due()).take(MOST_CALLS - calling) {
+                pair.call(self.bootstrap)?;
             }
             if pairs.iter().all(Pair::is_done) {
                 let ends = pairs.into_iter().map(|mut pair| {
@@ -120,7 +127,9 @@ impl Swapper<'_> {
             }
             self.bootstrap.check()?;
             let now = Instant::now();
-            let pending = || pairs.iter().filter(|pair| !pair.is_done()).map(|pair| pair.peer);
+            // Nothing is known of those that nobody has called.
+            let pending =
+                || pairs.iter().filter(|pair| !pair.is_done() && !pair.is_due()).map(|pair| pair.peer);
             if now - start >= LAST_WORDS
                 && let Some(rank) = self.bootstrap.health.who_left(pending())
             {

@@ -70,7 +70,9 @@ pub(super) struct Pair<'b> {
 }
 
 enum Side {
-    /// This rank has the lower number and connects.
+    /// This rank has the lower number and will connect.
+    Due,
+    /// It connects.
     Dialling(Dialer),
     /// This rank has the higher number and waits to be called.
     Called(Option<Connection>),
@@ -81,23 +83,35 @@ enum Side {
 }
 
 impl<'b> Pair<'b> {
-    /// Begins to connect to a peer of a higher number, to talk about this.
-    pub(super) fn begin(bootstrap: &Bootstrap, peer: Rank, talk: Talk, blob: &'b [u8]) -> Result<Pair<'b>> {
-        let own = bootstrap.rank;
-        let side = if peer < own {
-            Side::Called(None)
-        } else {
-            let words = vec![talk.greeting(own), Message::Blob(blob.to_vec())];
-            let mut addresses = bootstrap.health.members()[peer as usize].addresses.clone();
-            if let Talk::Stream(index) = talk
-                && bootstrap.several_interfaces
-            {
-                let first = usize::from(index) % addresses.len().max(1);
-                addresses.rotate_left(first);
-            }
-            Side::Dialling(Dialer::new(addresses, bootstrap.session, talk.purpose(), words)?)
-        };
-        Ok(Pair { peer, talk, blob, side, answer: Vec::new() })
+    /// To talk about this with a peer. One of a higher number is to be [called](Self::call).
+    pub(super) fn new(bootstrap: &Bootstrap, peer: Rank, talk: Talk, blob: &'b [u8]) -> Pair<'b> {
+        let side = if peer < bootstrap.rank { Side::Called(None) } else { Side::Due };
+        Pair { peer, talk, blob, side, answer: Vec::new() }
+    }
+
+    /// Begins to connect.
+    pub(super) fn call(&mut self, bootstrap: &Bootstrap) -> Result<()> {
+        let words = vec![self.talk.greeting(bootstrap.rank), Message::Blob(self.blob.to_vec())];
+        let mut addresses = bootstrap.health.members()[self.peer as usize].addresses.clone();
+        if let Talk::Stream(index) = self.talk
+            && bootstrap.several_interfaces
+        {
+            let first = usize::from(index) % addresses.len().max(1);
+            addresses.rotate_left(first);
+        }
+        let dialer = Dialer::new(addresses, bootstrap.session, self.talk.purpose(), words)?;
+        self.side = Side::Dialling(dialer);
+        Ok(())
+    }
+
+    /// Whether this rank has to call, and has not.
+    pub(super) fn is_due(&self) -> bool {
+        matches!(self.side, Side::Due)
+    }
+
+    /// Whether this rank has called, and was not answered.
+    pub(super) fn is_calling(&self) -> bool {
+        matches!(self.side, Side::Dialling(_))
     }
 
     /// Whether all was said and heard.
@@ -111,7 +125,7 @@ impl<'b> Pair<'b> {
             Side::Dialling(dialer) => Some(&mut dialer.connection),
             Side::Called(connection) => connection.as_mut(),
             Side::Leaving(connection) => Some(connection),
-            Side::Done(_) => None,
+            Side::Due | Side::Done(_) => None,
         }
     }
 
@@ -167,7 +181,7 @@ impl<'b> Pair<'b> {
                 }
             }
             Side::Leaving(connection) => self.left(connection),
-            done => done,
+            other => other,
         };
         Ok(())
     }
