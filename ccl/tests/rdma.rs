@@ -73,13 +73,13 @@ fn every_peer_is_told_by_which_way_it_is_reached() {
     });
 }
 
-/// Every message of a plan is one work request. Beside them there are only returns of credits, at most one for 16 messages
-/// of a link whose other direction is not used.
+/// Every message of a plan is one work request. Beside them there are only returns of credits, at most one for 8 messages (half the
+/// credits) of a link whose other direction is not used.
 #[test]
 fn a_collective_costs_the_work_requests_of_its_plan() {
     let fake = Fake::start(&hosts(4));
     for (ranks, algorithm, most_returns) in
-        [(2, "ring", 0.0), (4, "ring", 1.0 / 16.0), (4, "recursive", 0.0), (4, "tree", 1.0 / 16.0)]
+        [(2, "ring", 0.0), (4, "ring", 1.0 / 8.0), (4, "recursive", 0.0), (4, "tree", 1.0 / 8.0)]
     {
         let before = (fake.count("sends"), fake.count("inline_sends"));
         let communicators = on_hosts((ranks, 1, 1), |mut comm| {
