@@ -84,6 +84,7 @@ pub use {
     group::{Batch, run_together},
     stream::Stream,
     sys::spawn_quiet,
+    transports::rdma_rails,
     turn::together,
 };
 

@@ -6,7 +6,8 @@ use ccl_core::communicator::{Communicator, Opener, Route};
 use ccl_core::config::{Config, Network, Origin};
 use ccl_core::error::RankList;
 use ccl_core::transport::Transport;
-use ccl_transport_ibverbs::{IbConfig, IbTransport};
+use ccl_transport_ibverbs::choice::rails;
+use ccl_transport_ibverbs::{IbConfig, IbTransport, survey};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
 
@@ -37,6 +38,17 @@ impl Opener for Transports<'_> {
         }
         Ok(opened)
     }
+}
+
+/// The ports of this host that RDMA would use with these settings, in words, a line each; the error says what is missing.
+pub fn rdma_rails(config: &Config) -> Result<Vec<String>> {
+    let survey = survey(config.ib.library.as_deref())?;
+    let rails = rails::choose(&survey, &config.ib)?.value;
+    let line = |rail: &rails::Rail| {
+        let gid = rail.gids.first().map(|gid| format!(" with {gid} ({})", rail.gid_why)).unwrap_or_default();
+        format!("{rail}{gid}: {} Gb/s, packets of {} bytes", rail.gbps, rail.active_mtu)
+    };
+    Ok(rails.iter().map(line).collect())
 }
 
 /// How many ranks of this rank's host come before it.

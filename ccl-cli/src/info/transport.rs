@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries and looks.
 pub(super) fn look(config: &Config) -> Vec<Transport> {
-    vec![shared_memory(config), rdma(), sockets(config), gpu()]
+    vec![shared_memory(config), rdma(config), sockets(config), gpu()]
 }
 
 fn shared_memory(config: &Config) -> Transport {
@@ -52,17 +52,18 @@ fn shared_memory(config: &Config) -> Transport {
     }
 }
 
-/// Two ranks that pretend to be on different hosts.
 fn sockets(config: &Config) -> Transport {
-    let apart = |rank: u32| {
-        let mut config = config.clone();
-        (config.host_id, config.net) = (Some(format!("info-{rank}")), Network::Tcp);
-        config
-    };
-    let outcome = meet(apart);
+    let outcome = meet(|rank| apart(config, rank, Network::Tcp));
     let notes = vec![told(&outcome)];
     let what = "sockets, between hosts without RDMA";
     Transport { name: "tcp", what, in_build: true, works: outcome.is_ok(), notes }
+}
+
+/// The settings of a rank that pretends to be on another host than the others.
+fn apart(config: &Config, rank: u32, net: Network) -> Config {
+    let mut config = config.clone();
+    (config.host_id, config.net) = (Some(format!("info-{rank}")), net);
+    config
 }
 
 fn told(outcome: &ccl::Result<()>) -> String {
@@ -104,13 +105,16 @@ fn sealed_memory() -> rustix::io::Result<()> {
     rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW)
 }
 
-fn rdma() -> Transport {
-    let mut seen = entries("/sys/class/infiniband", |_| true, "device");
-    seen.extend(entries("/dev/infiniband", |name| name.starts_with("uverbs"), "/dev/infiniband"));
-    if seen.is_empty() {
-        seen.push("no RDMA device is seen here either".into());
-    }
-    absent("ibverbs", "RDMA: InfiniBand, RoCE", seen)
+fn rdma(config: &Config) -> Transport {
+    let (works, notes) = match ccl::rdma_rails(config) {
+        Ok(mut rails) => {
+            let outcome = meet(|rank| apart(config, rank, Network::Ib));
+            rails.insert(0, told(&outcome));
+            (outcome.is_ok(), rails)
+        }
+        Err(why) => (false, vec![why.to_string()]),
+    };
+    Transport { name: "ibverbs", what: "RDMA: InfiniBand, RoCE", in_build: true, works, notes }
 }
 
 fn gpu() -> Transport {
@@ -119,12 +123,8 @@ fn gpu() -> Transport {
     if seen.is_empty() {
         seen.push("no GPU is seen here either".into());
     }
-    absent("cuda", "GPU buffers, NVLink", seen)
-}
-
-fn absent(name: &'static str, what: &'static str, mut seen: Vec<String>) -> Transport {
     seen.insert(0, "this version has no such transport".into());
-    Transport { name, what, in_build: false, works: false, notes: seen }
+    Transport { name: "cuda", what: "GPU buffers, NVLink", in_build: false, works: false, notes: seen }
 }
 
 /// What lies in a folder, sorted, as `label: name`; nothing where there is no folder.
@@ -143,13 +143,24 @@ mod tests {
     #[test]
     fn what_is_here_is_tried_and_what_the_build_lacks_is_said() {
         let all = look(&Config::default());
-        for transport in all.iter().filter(|t| ["shm", "tcp"].contains(&t.name)) {
+        let of = |name| all.iter().find(|t| t.name == name).unwrap();
+        for transport in ["shm", "tcp"].map(of) {
             assert!(transport.works && transport.in_build, "{:?}", transport.notes);
         }
-        for transport in all.iter().filter(|t| !["shm", "tcp"].contains(&t.name)) {
-            assert!(!transport.works && !transport.in_build);
-            assert!(transport.notes[0].contains("this version has no"), "{:?}", transport.notes);
-        }
+        assert!(of("ibverbs").in_build);
+        let gpu = of("cuda");
+        assert!(
+            !gpu.works && !gpu.in_build && gpu.notes[0].contains("this version has no"),
+            "{:?}",
+            gpu.notes
+        );
+    }
+
+    #[test]
+    fn rdma_that_is_not_here_is_explained() {
+        let library = ("RDMACCL_IBVERBS".to_string(), "/nonexistent/libibverbs.so".to_string());
+        let rdma = rdma(&Config::from_vars([library]).unwrap());
+        assert!(!rdma.works && rdma.notes[0].contains("/nonexistent/libibverbs.so"), "{:?}", rdma.notes);
     }
 
     #[test]
