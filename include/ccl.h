@@ -35,7 +35,7 @@
     {                                                                                               \
         sizeof(cclConfig_t), CCL_CONFIG_MAGIC, CCL_VERSION_CODE, CCL_CONFIG_UNDEF_INT,              \
         CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_PTR,     \
-        CCL_CONFIG_UNDEF_PTR                                                                        \
+        CCL_CONFIG_UNDEF_PTR, CCL_CONFIG_UNDEF_PTR                                                  \
     }
 
 /* A cclCommProperties_t to be filled in. */
@@ -193,6 +193,9 @@ typedef struct {
     const char *commName;
     // The algorithm for every collective that it can do, the same on all ranks; NULL: what is fastest.
     const char *algorithm;
+    // What carries data between hosts: `auto`, `ib` or `tcp`; NULL: what `RDMACCL_NET` says. For communicators that are made by
+    // an id; those made of another one have its.
+    const char *network;
 } cclConfig_t;
 
 // Properties of a communicator. Begin with `cclCommProperties_t properties = CCL_COMM_PROPERTIES_INITIALIZER;`: the
@@ -531,6 +534,17 @@ cclResult_t cclHostStreamSynchronize(cclStream_t stream);
 // `cclHostStreamSynchronize` for at most `timeout_ms` milliseconds, after which it gives `cclInProgress`.
 cclResult_t cclHostStreamWait(cclStream_t stream,
                               int timeout_ms);
+
+// Has the stream's thread call `callback` when the calls that were issued on the stream before are over. It is given `data`
+// and how the calls since the last callback ended: their first error, whose words `cclGetLastError(NULL)` has
+// inside of the callback. What was issued after waits until it returns. Once this has returned `cclSuccess`, the callback is
+// called exactly once, whatever happens to the stream and its communicators (not in NCCL; `cudaLaunchHostFunc` is alike).
+//
+// `callback` is NULL, or may be called with `data` by another thread. It does not throw, and does not wait for the
+// stream.
+cclResult_t cclHostStreamAddCallback(cclStream_t stream,
+                                     void (*callback)(cclResult_t result, void *data),
+                                     void *data);
 
 // Sends `count` elements to rank `peer`, which must receive as many of the same type. Ranks that send to each other do
 // it in a group, or they may wait for each other for ever.

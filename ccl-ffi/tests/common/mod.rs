@@ -59,6 +59,7 @@ pub struct Config {
     pub split_share: c_int,
     pub name: *const c_char,
     pub algorithm: *const c_char,
+    pub network: *const c_char,
 }
 
 /// `CCL_CONFIG_INITIALIZER`.
@@ -72,6 +73,7 @@ pub const CONFIG: Config = Config {
     split_share: c_int::MIN,
     name: std::ptr::null(),
     algorithm: std::ptr::null(),
+    network: std::ptr::null(),
 };
 
 #[derive(Clone, Copy)]
@@ -122,6 +124,11 @@ unsafe extern "C" {
     pub safe fn cclHostStreamQuery(stream: Stream) -> c_int;
     pub safe fn cclHostStreamSynchronize(stream: Stream) -> c_int;
     pub safe fn cclHostStreamWait(stream: Stream, timeout_ms: c_int) -> c_int;
+    pub safe fn cclHostStreamAddCallback(
+        stream: Stream,
+        callback: Option<extern "C" fn(c_int, *mut c_void)>,
+        data: *mut c_void,
+    ) -> c_int;
     pub safe fn cclRedOpCreatePreMulSum(
         op: *mut c_int,
         scalar: *const c_void,

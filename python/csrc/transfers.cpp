@@ -1,0 +1,176 @@
+#include "transfers.hpp"
+
+#include "pair.hpp"
+
+#include <cstring>
+
+namespace rdmaccl {
+
+int TransferWork::sourceRank() const {
+  return source_;
+}
+
+bool TransferWork::wait(milliseconds timeout) {
+  const auto limit = timeout > kNoTimeout ? timeout : getTimeout();
+  if (!ends_within(limit)) {
+    const auto error = failure(too_late(limit));
+    const auto transfers = transfers_.lock();
+    if (!transfers || !transfers->give_up(*this, error)) {
+      std::rethrow_exception(error);
+    }
+  }
+  return RdmacclWork::wait(kNoTimeout);
+}
+
+Transfers::Transfers(
+    c10::intrusive_ptr<c10d::Store> store,
+    int rank,
+    int size,
+    Settings settings,
+    std::function<std::exception_ptr()> fault)
+    : store_(std::move(store)), rank_(rank), size_(size), settings_(std::move(settings)), fault_(std::move(fault)) {}
+
+Transfers::~Transfers() {
+  stop();
+}
+
+Settings Transfers::pair_settings(int from, int to) const {
+  auto settings = settings_;
+  settings.name += " transfers " + std::to_string(from) + " to " + std::to_string(to);
+  settings.algorithm.clear();
+  return settings;
+}
+
+void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int to, int tag) {
+  TORCH_CHECK_VALUE(to >= 0 && to < size_ && to != rank_, "rdmaccl: rank ", rank_, " cannot send to rank ", to);
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(!is_closing_, "rdmaccl: a send on a process group that was shut down");
+  End& end = senders_.try_emplace(to, pair_settings(rank_, to)).first->second;
+  if (end.failure) {
+    std::rethrow_exception(end.failure);
+  }
+  end.queue.push_back({std::move(work), std::move(flat), bytes, tag});
+  if (!end.thread.joinable()) {
+    end.is_connecting = true;
+    end.thread = std::thread([this, &end, to] { run_sender(end, to); });
+    open_door();
+  }
+  changed_.notify_all();
+}
+
+void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int from, int tag) {
+  TORCH_CHECK_VALUE(from < size_ && from != rank_, "rdmaccl: rank ", rank_, " cannot receive from rank ", from);
+  std::unique_lock lock(mutex_);
+  TORCH_CHECK(!is_closing_, "rdmaccl: a receive on a process group that was shut down");
+  work->transfers_ = weak_from_this();
+  Recv recv{std::move(work), std::move(flat), bytes, from, tag};
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    if (recv.takes(kept->from, kept->tag)) {
+      const Kept message = std::move(*kept);
+      kept_.erase(kept);
+      lock.unlock();
+      fill(recv, message);
+      return;
+    }
+  }
+  const auto end = receivers_.find(from);
+  if (end != receivers_.end() && end->second.failure) {
+    std::rethrow_exception(end->second.failure);
+  }
+  receives_.push_back(std::move(recv));
+  open_door();
+  changed_.notify_all();
+}
+
+void Transfers::open_door() {
+  if (!door_.joinable()) {
+    door_ = std::thread([this] { run_door(); });
+  }
+}
+
+void Transfers::finish(Recv& recv, int from, std::exception_ptr error) {
+  recv.work->source_ = from;
+  try {
+    if (!error) {
+      recv.flat.restore();
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  recv.work->done(error);
+}
+
+void Transfers::fill(Recv& recv, const Kept& message) {
+  const bool fits = message.bytes.size() == recv.bytes;
+  if (fits) {
+    std::memcpy(recv.flat.data(), message.bytes.data(), recv.bytes);
+  }
+  finish(recv, message.from, fits ? nullptr : mismatch(message.from, rank_, message.bytes.size(), recv.bytes));
+}
+
+std::optional<Transfers::Recv> Transfers::claim(int from, int tag) {
+  for (auto recv = receives_.begin(); recv != receives_.end(); ++recv) {
+    if (recv->takes(from, tag)) {
+      std::optional<Recv> claimed(std::move(*recv));
+      receives_.erase(recv);
+      return claimed;
+    }
+  }
+  return std::nullopt;
+}
+
+bool Transfers::give_up(const TransferWork& work, const std::exception_ptr& error) {
+  std::unique_lock lock(mutex_);
+  for (auto recv = receives_.begin(); recv != receives_.end(); ++recv) {
+    if (recv->work.get() == &work) {
+      Recv given_up = std::move(*recv);
+      receives_.erase(recv);
+      lock.unlock();
+      finish(given_up, -1, error);
+      return true;
+    }
+  }
+  return false;
+}
+
+void Transfers::abort() {
+  const std::lock_guard lock(mutex_);
+  for (auto* ends : {&senders_, &receivers_}) {
+    for (auto& [rank, end] : *ends) {
+      end.communicator->abort();
+    }
+  }
+}
+
+void Transfers::stop() {
+  std::unique_lock lock(mutex_);
+  is_closing_ = true;
+  for (auto* ends : {&senders_, &receivers_}) {
+    for (auto& [rank, end] : *ends) {
+      // Whoever sleeps leaves in order; whoever waits for a peer would wait on.
+      if (end.is_busy) {
+        end.communicator->abort();
+      }
+    }
+  }
+  changed_.notify_all();
+  auto open = std::move(receives_);
+  receives_.clear();
+  lock.unlock();
+  for (auto& recv : open) {
+    finish(recv, -1, failure("rdmaccl: the process group was shut down before this receive was over"));
+  }
+  // The doorkeeper first: it makes receivers.
+  if (door_.joinable()) {
+    door_.join();
+  }
+  for (auto* ends : {&senders_, &receivers_}) {
+    for (auto& [rank, end] : *ends) {
+      if (end.thread.joinable()) {
+        end.thread.join();
+      }
+    }
+  }
+}
+
+}  // namespace rdmaccl
