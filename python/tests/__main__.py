@@ -8,10 +8,12 @@ import time
 # Before torch is imported: ranks are forked from this process, and each has one core at the most.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import conformance
 import suite
 from harness import report
 
 PARTS = {
+    "conformance": lambda a: conformance.outcomes(a.backend, a.only),
     "suite": lambda a: suite.outcomes(a.backend, a.only, a.record),
 }
 
