@@ -9,11 +9,15 @@ import time
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import conformance
+import failures
+import lifecycle
 import suite
 from harness import report
 
 PARTS = {
     "conformance": lambda a: conformance.outcomes(a.backend, a.only),
+    "failures": lambda a: failures.outcomes(a.backend, a.only),
+    "lifecycle": lambda a: lifecycle.outcomes(a.backend, a.only),
     "suite": lambda a: suite.outcomes(a.backend, a.only, a.record),
 }
 

@@ -18,6 +18,9 @@ import unittest
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+# Lines of a job's output that begin so are shown in any case.
+MEASURED = "MEASURED "
+
 # How much of a failed job's output is shown.
 TAIL = 6000
 
@@ -124,10 +127,13 @@ def _finished(one: _Running, end: float) -> list[Outcome] | None:
             outcomes = pickle.load(file)
     else:
         outcomes = [Outcome(one.job.name, "failed", problem, took)]
+    with open(os.path.join(one.folder, "output"), errors="replace") as file:
+        said = file.read()
+    for line in said.splitlines():
+        if line.startswith(MEASURED):
+            print(f"{one.job.name}: {line.removeprefix(MEASURED)}", flush=True)
     if any(outcome.status == "failed" for outcome in outcomes):
-        with open(os.path.join(one.folder, "output"), errors="replace") as file:
-            said = file.read()[-TAIL:]
-        next(outcome for outcome in outcomes if outcome.status == "failed").text += f"\n{said}"
+        next(outcome for outcome in outcomes if outcome.status == "failed").text += f"\n{said[-TAIL:]}"
     return outcomes
 
 
