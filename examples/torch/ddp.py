@@ -26,7 +26,7 @@ def digits(count: int) -> TensorDataset:
     dots = torch.tensor([[[row >> (4 - x) & 1 for x in range(5)] for row in rows] for rows in FONT], dtype=torch.float32)
     labels = torch.randint(10, (count,), generator=generator)
     pictures = torch.randn(count, 1, 16, 16, generator=generator) * 0.3
-    places = torch.randint(0, 9, (count, 2), generator=generator).tolist()
+    places = torch.randint(2, 7, (count, 2), generator=generator).tolist()
     for picture, label, (x, y) in zip(pictures, labels.tolist(), places):
         picture[0, y : y + 7, x : x + 5] += dots[label] * (0.7 + 0.6 * torch.rand(1, generator=generator))
     return TensorDataset(pictures, labels)
@@ -45,11 +45,11 @@ def train() -> list[float]:
     data = digits(4096 + 512)
     training, test = TensorDataset(*data[:4096]), TensorDataset(*data[4096:])
     sampler = DistributedSampler(training, seed=3)
-    loader = DataLoader(training, batch_size=64, sampler=sampler)
+    loader = DataLoader(training, batch_size=32, sampler=sampler)
     model = DistributedDataParallel(Net())
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
-    for epoch in range(4):
+    for epoch in range(6):
         sampler.set_epoch(epoch)
         for pictures, labels in loader:
             loss = nn.functional.cross_entropy(model(pictures), labels)

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from both import train_on_both
 from sequences import Transformer, loss_of
 
-STEPS = 120
+STEPS = 60
 
 
 def train() -> list[float]:
