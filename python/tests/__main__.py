@@ -10,11 +10,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import conformance
 import failures
+import guard
 import lifecycle
 import suite
 from harness import report
 
 PARTS = {
+    "guard": lambda a: guard.outcomes(a.backend, a.only),
     "conformance": lambda a: conformance.outcomes(a.backend, a.only),
     "failures": lambda a: failures.outcomes(a.backend, a.only),
     "lifecycle": lambda a: lifecycle.outcomes(a.backend, a.only),
