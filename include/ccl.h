@@ -532,6 +532,17 @@ cclResult_t cclHostStreamSynchronize(cclStream_t stream);
 cclResult_t cclHostStreamWait(cclStream_t stream,
                               int timeout_ms);
 
+// Has the stream's thread call `callback` when the calls that were issued on the stream before are over. It is given `data`
+// and how the calls since the last callback ended: their first error, whose words `cclGetLastError(NULL)` has
+// inside of the callback. What was issued after waits until it returns. Once this has returned `cclSuccess`, the callback is
+// called exactly once, whatever happens to the stream and its communicators (not in NCCL; `cudaLaunchHostFunc` is alike).
+//
+// `callback` is NULL, or may be called with `data` by another thread. It does not throw, and does not wait for the
+// stream.
+cclResult_t cclHostStreamAddCallback(cclStream_t stream,
+                                     void (*callback)(cclResult_t result, void *data),
+                                     void *data);
+
 // Sends `count` elements to rank `peer`, which must receive as many of the same type. Ranks that send to each other do
 // it in a group, or they may wait for each other for ever.
 //

@@ -65,9 +65,10 @@ pub(crate) fn guard_code(body: impl FnOnce() -> Result<cclResult_t, Error>) -> c
     }
 }
 
+/// Keeps an error's words for `cclGetLastError` on this thread; its code.
 #[cold]
 #[inline(never)]
-fn failed(error: &Error) -> cclResult_t {
+pub(crate) fn failed(error: &Error) -> cclResult_t {
     keep(error.to_string());
     code_of(error)
 }

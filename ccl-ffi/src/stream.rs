@@ -2,9 +2,9 @@
 
 use crate::handles::Table;
 use crate::pointers::store;
-use crate::result::{cclResult_t, guard, guard_code};
+use crate::result::{self, cclResult_t, guard, guard_code};
 use ccl::{Error, Monitor, Result, Stream};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,47 @@ pub extern "C" fn cclHostStreamWait(stream: cclStream_t, timeout_ms: c_int) -> c
         let limit = u64::try_from(timeout_ms)
             .map_err(|_| Error::invalid(format!("timeout_ms = {timeout_ms}"), "give milliseconds from 0"))?;
         existing(stream)?.wait(Duration::from_millis(limit)).map(finished)
+    })
+}
+
+/// A function of the program's that a stream calls, and what it is given.
+#[derive(Clone, Copy)]
+struct Callback {
+    function: extern "C" fn(cclResult_t, *mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: the program has said that the stream's thread may call it so.
+unsafe impl Send for Callback {}
+
+impl Callback {
+    fn call(self, result: Result<()>) {
+        let code = result.map_or_else(|error| result::failed(&error), |()| cclResult_t::cclSuccess);
+        (self.function)(code, self.data);
+    }
+}
+
+/// Has the stream's thread call `callback` when the calls that were issued on the stream before are over. It is given `data`
+/// and how the calls since the last callback ended: their first error, whose words `cclGetLastError(NULL)` has
+/// inside of the callback. What was issued after waits until it returns. Once this has returned `cclSuccess`, the callback is
+/// called exactly once, whatever happens to the stream and its communicators (not in NCCL; `cudaLaunchHostFunc` is alike).
+///
+/// # Safety
+/// `callback` is NULL, or may be called with `data` by another thread. It does not throw, and does not wait for the
+/// stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclHostStreamAddCallback(
+    stream: cclStream_t,
+    callback: Option<extern "C" fn(result: cclResult_t, data: *mut c_void)>,
+    data: *mut c_void,
+) -> cclResult_t {
+    guard(|| {
+        let stream = existing(stream)?;
+        let function =
+            callback.ok_or_else(|| Error::invalid("callback is NULL", "give the address of a function"))?;
+        let callback = Callback { function, data };
+        stream.submit_callback(move |result| callback.call(result));
+        Ok(())
     })
 }
 

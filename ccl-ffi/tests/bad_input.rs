@@ -405,6 +405,8 @@ fn numbers(bench: &Bench) {
     let dump = || cclCommDump(comm, room.as_mut_ptr(), &mut size);
     bench.refuse("cclCommDump", dump, INVALID_ARGUMENT, &["8 bytes for a dump of", "*size"]);
     assert!(size > 8 && room == [1; 8]);
+    let add = || cclHostStreamAddCallback(bench.stream, None, null_mut());
+    bench.refuse("cclHostStreamAddCallback", add, INVALID_ARGUMENT, &["callback is NULL"]);
     for limit in [-1, c_int::MIN] {
         let words = [&*format!("timeout_ms = {limit}"), "from 0"];
         bench.refuse(
@@ -474,11 +476,15 @@ fn handles(bench: &Bench) {
     let freed = stream();
     ok(cclHostStreamDestroy(freed));
     type OnStream = (&'static str, fn(Stream) -> c_int);
-    let on_stream: [OnStream; 4] = [
+    extern "C" fn never(_: c_int, _: *mut c_void) {
+        std::process::abort(); // a refused callback was called
+    }
+    let on_stream: [OnStream; 5] = [
         ("cclHostStreamDestroy", |on| cclHostStreamDestroy(on)),
         ("cclHostStreamQuery", |on| cclHostStreamQuery(on)),
         ("cclHostStreamSynchronize", |on| cclHostStreamSynchronize(on)),
         ("cclHostStreamWait", |on| cclHostStreamWait(on, 0)),
+        ("cclHostStreamAddCallback", |on| cclHostStreamAddCallback(on, Some(never), null_mut())),
     ];
     for (name, call) in on_stream {
         bench.refuse(name, || call(0), INVALID_ARGUMENT, &["NULL stream", "cclHostStreamCreate"]);

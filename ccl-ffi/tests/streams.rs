@@ -87,6 +87,42 @@ fn an_error_comes_out_of_the_stream_and_of_the_communicator() {
     destroy_all(&comms);
 }
 
+/// What callbacks were told, in order.
+type Told = std::sync::Mutex<Vec<(std::ffi::c_int, String)>>;
+
+extern "C" fn tell(result: std::ffi::c_int, data: *mut std::ffi::c_void) {
+    // SAFETY: every test that adds this gives a `Told` that lives until its stream is destroyed.
+    let told = unsafe { &*data.cast::<Told>() };
+    let words = if result == SUCCESS { String::new() } else { last_error(0) };
+    told.lock().unwrap().push((result, words));
+}
+
+#[test]
+fn a_callback_is_called_in_order_with_the_result_of_the_calls_before_it() {
+    let comms = init_all::<2>();
+    let told: [Told; 2] = Default::default();
+    on_threads(&comms, |rank, comm| {
+        let stream = stream();
+        let mut buffer = [1f32; 4];
+        let data = (&raw const told[rank]).cast_mut().cast();
+        let add = || ok(cclHostStreamAddCallback(stream, Some(tell), data));
+        ok(all_reduce(&mut buffer, comm, stream));
+        add();
+        ok(all_reduce(&mut buffer[..4 - rank], comm, stream)); // another count: an error
+        ok(all_reduce(&mut buffer, comm, stream)); // and one that follows from it
+        add();
+        add();
+        assert_eq!(cclHostStreamDestroy(stream), REMOTE_ERROR); // after the callbacks
+    });
+    for told in told {
+        let told = told.into_inner().unwrap();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!((&told[0], &told[2]), (&(SUCCESS, String::new()), &(SUCCESS, String::new())));
+        assert!(told[1].0 == REMOTE_ERROR && told[1].1.contains("rank"), "{told:?}");
+    }
+    destroy_all(&comms);
+}
+
 #[test]
 fn destroying_a_stream_waits_for_its_calls() {
     let comms = init_all::<2>();

@@ -9,7 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-type Job = Box<dyn FnOnce() -> Result<()> + Send>;
+enum Job {
+    Work(Box<dyn FnOnce() -> Result<()> + Send>),
+    /// Told how the jobs since the last one of these ended: their first error.
+    Callback(Box<dyn FnOnce(Result<()>) + Send>),
+}
 
 /// An ordered queue of jobs with a thread of its own, which sleeps while there is nothing to do.
 ///
@@ -58,8 +62,19 @@ impl Stream {
 
     /// Appends a job and returns at once.
     pub fn submit(&self, job: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.append(Job::Work(Box::new(job)));
+    }
+
+    /// Appends a function that the stream's thread calls when the jobs before it are done, with the first error of those
+    /// since the last such function. It takes nothing away from [`synchronize`](Stream::synchronize), which reports
+    /// that error too.
+    pub fn submit_callback(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        self.append(Job::Callback(Box::new(callback)));
+    }
+
+    fn append(&self, job: Job) {
         let mut state = self.state.lock();
-        state.queue.push_back(Box::new(job));
+        state.queue.push_back(job);
         state.submitted += 1;
         state.notify();
     }
@@ -123,12 +138,23 @@ impl Drop for Stream {
 
 /// The thread.
 fn work(state: &Monitor<State>) {
+    let mut since_callback = Ok(());
     loop {
         let mut waiting = state.wait_until(None, |state| !state.queue.is_empty() || state.closing);
         let Some(job) = waiting.queue.pop_front() else { return };
         drop(waiting);
         // A job consumes what it owns before it counts as done.
-        let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+        let result = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Work(job) => job(),
+            Job::Callback(callback) => {
+                callback(std::mem::replace(&mut since_callback, Ok(())));
+                Ok(())
+            }
+        }));
+        let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
+        if let (Err(error), Ok(())) = (&result, &since_callback) {
+            since_callback = Err(error.clone());
+        }
         let mut state = state.lock();
         state.done += 1;
         if let Err(error) = result {
@@ -210,6 +236,32 @@ mod tests {
         }
         assert!(stream.synchronize().unwrap_err().to_string().contains("first"));
         stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn a_callback_is_told_the_first_error_since_the_last_one() {
+        let stream = Stream::new().unwrap();
+        let (sender, receiver) = channel();
+        let tell = || {
+            let sender = sender.clone();
+            stream.submit_callback(move |result| {
+                sender.send(result.map_err(|error| error.to_string())).unwrap()
+            });
+        };
+        tell();
+        stream.submit(|| Err(failure("first")));
+        stream.submit(|| Err(failure("second")));
+        tell();
+        stream.submit(|| Ok(()));
+        tell();
+        stream.submit_callback(|_| panic!("on purpose"));
+        tell();
+        assert!(stream.synchronize().unwrap_err().to_string().contains("first"));
+        let told: Vec<_> = receiver.try_iter().collect();
+        assert_eq!((&told[0], &told[2]), (&Ok(()), &Ok(())));
+        for (at, words) in [(1, "first"), (3, "on purpose")] {
+            assert!(told[at].as_ref().is_err_and(|text| text.contains(words)), "{told:?}");
+        }
     }
 
     #[test]

@@ -122,6 +122,11 @@ unsafe extern "C" {
     pub safe fn cclHostStreamQuery(stream: Stream) -> c_int;
     pub safe fn cclHostStreamSynchronize(stream: Stream) -> c_int;
     pub safe fn cclHostStreamWait(stream: Stream, timeout_ms: c_int) -> c_int;
+    pub safe fn cclHostStreamAddCallback(
+        stream: Stream,
+        callback: Option<extern "C" fn(c_int, *mut c_void)>,
+        data: *mut c_void,
+    ) -> c_int;
     pub safe fn cclRedOpCreatePreMulSum(
         op: *mut c_int,
         scalar: *const c_void,

@@ -420,17 +420,21 @@ cclResult_t cclMemFree(void *ptr);
 
 // Registers a buffer with a communicator.
 //
-// Memory from `cclMemAlloc` is made known to the peers that are connected, so that the first call on it need not
-// do it. It works without: calls on such memory find it by themselves. Other memory cannot be mapped by peers: it
-// gets a handle as well, and calls on it go through the library's own memory as before.
+// Over RDMA the network reads and writes registered memory of any kind where it lies; other memory goes through the
+// library's own. Memory from `cclMemAlloc` is also made known to peers on the same host that are connected, so that the
+// first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
+// kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
+// is freed before stays there until then.
 //
-// `handle` is NULL or writable.
+// `handle` is NULL or writable. The `size` bytes at `buff` are readable and writable until they are deregistered or the
+// communicator is destroyed.
 cclResult_t cclCommRegister(cclComm_t comm,
                             void *buff,
                             size_t size,
                             void **handle);
 
-// Ends a registration. The memory stays what it is, and mapped until it is freed. NULL is no registration.
+// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. NULL is no
+// registration.
 cclResult_t cclCommDeregister(cclComm_t comm,
                               void *handle);
 
@@ -528,6 +532,17 @@ cclResult_t cclHostStreamSynchronize(cclStream_t stream);
 cclResult_t cclHostStreamWait(cclStream_t stream,
                               int timeout_ms);
 
+// Has the stream's thread call `callback` when the calls that were issued on the stream before are over. It is given `data`
+// and how the calls since the last callback ended: their first error, whose words `cclGetLastError(NULL)` has
+// inside of the callback. What was issued after waits until it returns. Once this has returned `cclSuccess`, the callback is
+// called exactly once, whatever happens to the stream and its communicators (not in NCCL; `cudaLaunchHostFunc` is alike).
+//
+// `callback` is NULL, or may be called with `data` by another thread. It does not throw, and does not wait for the
+// stream.
+cclResult_t cclHostStreamAddCallback(cclStream_t stream,
+                                     void (*callback)(cclResult_t result, void *data),
+                                     void *data);
+
 // Sends `count` elements to rank `peer`, which must receive as many of the same type. Ranks that send to each other do
 // it in a group, or they may wait for each other for ever.
 //
@@ -619,6 +634,8 @@ cclResult_t cclScatterV(const void *sendbuff,
                         cclStream_t stream);
 
 // Creates an id. The process that calls it is where the ranks meet, so it must live until all have joined.
+// Where `RDMACCL_ROOT` or `RDMACCL_ID` is set, beside rank and size, every rank gets the same id by itself, and nothing has to be
+// brought from one to the others; such a job has one communicator that is made by an id.
 //
 // `uniqueId` is NULL or writable.
 cclResult_t cclGetUniqueId(cclUniqueId *uniqueId);

@@ -1,0 +1,147 @@
+#include "communicator.hpp"
+
+#include "errors.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstring>
+#include <memory>
+
+namespace rdmaccl {
+
+namespace {
+
+int in_milliseconds(milliseconds time) {
+  return static_cast<int>(std::clamp<int64_t>(time.count(), 1, INT_MAX));
+}
+
+// What a stream's callback needs.
+struct Pending {
+  c10::intrusive_ptr<RdmacclWork> work;
+  Communicator::After after;
+  const char* doing;
+};
+
+// The library's callback: nothing may be thrown through it.
+void over(cclResult_t result, void* data) noexcept {
+  const std::unique_ptr<Pending> pending(static_cast<Pending*>(data));
+  auto work = std::move(pending->work);
+  std::exception_ptr error;
+  try {
+    if (result != cclSuccess) {
+      error = failure(result, pending->doing);
+    } else if (pending->after) {
+      pending->after();
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // What the call needed goes before anybody learns that it is over.
+  pending->after = nullptr;
+  try {
+    work->done(error);
+  } catch (...) {
+    // A continuation of the future has failed; futures keep such errors themselves.
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(Settings settings) : settings_(std::move(settings)), timeout_(settings_.timeout) {}
+
+void Communicator::join(const cclUniqueId& id, int rank, int size) {
+  cclConfig_t config = CCL_CONFIG_INITIALIZER;
+  config.timeoutMs = config.initTimeoutMs = in_milliseconds(settings_.timeout);
+  config.commName = settings_.name.c_str();
+  if (!settings_.algorithm.empty()) {
+    config.algorithm = settings_.algorithm.c_str();
+  }
+  check(cclCommInitRankConfig(&comm_, size, id, rank, &config), "joining the process group");
+}
+
+Communicator::~Communicator() {
+  close();
+}
+
+void Communicator::check(cclResult_t result, const char* doing) {
+  rdmaccl::check(result, doing);
+}
+
+void Communicator::set_timeout(milliseconds timeout) {
+  check(cclCommSetTimeout(comm_, in_milliseconds(timeout)), "setting a timeout");
+  timeout_.store(timeout, std::memory_order_relaxed);
+}
+
+cclStream_t Communicator::stream() {
+  if (stream_ == nullptr) {
+    check(cclHostStreamCreate(&stream_), "making a stream");
+  }
+  return stream_;
+}
+
+void Communicator::enqueue(
+    c10::intrusive_ptr<RdmacclWork> work,
+    const Issue& issue,
+    After after,
+    milliseconds timeout,
+    const char* doing) {
+  auto pending = std::make_unique<Pending>(Pending{std::move(work), std::move(after), doing});
+  const std::lock_guard lock(order_);
+  if (timeout != timeout_.load(std::memory_order_relaxed)) {
+    set_timeout(timeout);
+  }
+  check(issue(stream()), doing);
+  check(cclHostStreamAddCallback(stream_, over, pending.get()), doing);
+  // The callback's from now on.
+  static_cast<void>(pending.release());
+}
+
+void Communicator::abort() {
+  const auto comm = std::atomic_ref(comm_).load();
+  if (comm != nullptr) {
+    cclCommAbort(comm);
+  }
+}
+
+void Communicator::close() {
+  if (closed_.exchange(true)) {
+    return;
+  }
+  // An error has been reported by the call that has met it; an aborted communicator is gone already.
+  if (stream_ != nullptr) {
+    cclHostStreamDestroy(stream_);
+  }
+  if (comm_ != nullptr) {
+    cclCommDestroy(comm_);
+  }
+}
+
+cclResult_t Communicator::health() const {
+  cclResult_t state = cclSuccess;
+  const cclResult_t asked = cclCommGetAsyncError(comm_, &state);
+  return asked == cclSuccess ? state : asked;
+}
+
+std::string Communicator::describe() const {
+  const char* text = cclCommDescribe(comm_);
+  check(text != nullptr ? cclSuccess : cclInvalidUsage, "describing a process group");
+  return text;
+}
+
+cclUniqueId exchange_id(c10d::Store& store, const std::string& key, int rank, milliseconds timeout) {
+  cclUniqueId id{};
+  if (rank == 0) {
+    check(cclGetUniqueId(&id), "making an id for the process group");
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
+    store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof id));
+    return id;
+  }
+  store.wait({key}, timeout);
+  const auto bytes = store.get(key);
+  TORCH_CHECK(bytes.size() == sizeof id, "rdmaccl: the store has ", bytes.size(), " bytes in place of an id");
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return id;
+}
+
+}  // namespace rdmaccl

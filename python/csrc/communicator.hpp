@@ -1,0 +1,83 @@
+// The library's communicator and stream behind a process group.
+#pragma once
+
+#include "work.hpp"
+
+#include <ccl.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+namespace rdmaccl {
+
+// A communicator's settings.
+struct Settings {
+  std::string name;
+  // Empty: the fastest.
+  std::string algorithm;
+  // What carries pieces between hosts: `auto`, `ib` or `tcp`; empty: what the environment says.
+  std::string transport;
+  milliseconds timeout;
+};
+
+// Owns a `cclComm_t`. Every function may be called from any thread.
+class Communicator {
+ public:
+  explicit Communicator(Settings settings);
+  // Closes it.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Joins the ranks that were given the same id. Meanwhile another thread may abort it.
+  void join(const cclUniqueId& id, int rank, int size);
+
+  cclComm_t get() const {
+    return comm_;
+  }
+
+  // What makes a call of the library, on a stream or, NULL, on this thread.
+  template <class Issue>
+  void run(Issue&& issue, milliseconds timeout, const char* doing) {
+    if (timeout != timeout_.load(std::memory_order_relaxed)) [[unlikely]] {
+      set_timeout(timeout);
+    }
+    check(issue(cclStream_t{}), doing);
+  }
+
+  // Makes a call on the stream. When it is over, `after` is run on the stream's thread, if the call went well, and then the
+  // work is ended.
+  using Issue = std::function<cclResult_t(cclStream_t)>;
+  using After = std::function<void()>;
+  void enqueue(c10::intrusive_ptr<RdmacclWork> work, const Issue& issue, After after, milliseconds timeout, const char* doing);
+
+  // Ends all calls, here and at the other ranks.
+  void abort();
+  // Waits for the calls that were issued, and leaves.
+  void close();
+  // What is wrong with it, if something is.
+  cclResult_t health() const;
+  std::string describe() const;
+
+ private:
+  static void check(cclResult_t result, const char* doing);
+  void set_timeout(milliseconds timeout);
+  cclStream_t stream();
+
+  Settings settings_;
+  // Written by the library while it joins.
+  cclComm_t comm_ = nullptr;
+  std::atomic<bool> closed_ = false;
+  // What calls that are issued now wait at the most.
+  std::atomic<milliseconds> timeout_;
+  // Held while a call and its callback are put on the stream: they follow each other.
+  std::mutex order_;
+  cclStream_t stream_ = nullptr;
+};
+
+// Brings rank 0's id to the others.
+cclUniqueId exchange_id(c10d::Store& store, const std::string& key, int rank, milliseconds timeout);
+
+}  // namespace rdmaccl

@@ -1,0 +1,143 @@
+#include "layout.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
+namespace rdmaccl {
+
+namespace {
+
+// A copy between buffers of a call is nothing that is differentiated, nor a change of the leaf that it fills.
+void copy(const at::Tensor& to, const at::Tensor& from) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  to.copy_(from);
+}
+
+// Whether its bytes, read in a row, are its values.
+bool is_row(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor row_of(const at::Tensor& tensor) {
+  if (is_row(tensor)) {
+    return tensor;
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor room_for(const at::Tensor& tensor) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+}
+
+// Whether each begins where the one before it ends.
+bool are_row(const std::vector<at::Tensor>& tensors) {
+  const auto* end = static_cast<const char*>(tensors[0].data_ptr());
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    const auto* begin = static_cast<const char*>(tensor.data_ptr());
+    const bool follows = is_row(tensor) && (begin == end || tensor.numel() == 0);
+    end += tensor.nbytes();
+    return follows;
+  });
+}
+
+}  // namespace
+
+void require_host(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.defined(), "rdmaccl: an undefined tensor");
+  TORCH_CHECK_VALUE(
+      tensor.device().is_cpu(),
+      "rdmaccl: a tensor on ", tensor.device(), "; this backend works on CPU tensors. Beside another backend for the "
+      "device, use init_process_group(\"cpu:rdmaccl,cuda:nccl\")");
+  TORCH_CHECK_VALUE(
+      tensor.layout() == at::kStrided, "rdmaccl: a tensor of layout ", tensor.layout(), "; this call takes dense tensors");
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "rdmaccl: ", tensors.size(), " tensors; this call takes one");
+  return tensors[0];
+}
+
+void* address(const at::Tensor& tensor) {
+  static char nothing = 0;
+  void* data = tensor.data_ptr();
+  return data != nullptr ? data : &nothing;
+}
+
+Flat Flat::input(const at::Tensor& tensor) {
+  require_host(tensor);
+  return Flat(row_of(tensor));
+}
+
+Flat Flat::output(const at::Tensor& tensor) {
+  require_host(tensor);
+  return is_row(tensor) ? Flat(tensor) : Flat(room_for(tensor), tensor);
+}
+
+Flat Flat::in_place(const at::Tensor& tensor) {
+  require_host(tensor);
+  return is_row(tensor) ? Flat(tensor) : Flat(row_of(tensor), tensor);
+}
+
+void Flat::restore() const {
+  if (target_.defined()) {
+    copy(target_, row_);
+  }
+}
+
+FlatList::FlatList(const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "rdmaccl: an empty list of tensors");
+  counts_.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    require_host(tensor);
+    TORCH_CHECK_TYPE(
+        tensor.scalar_type() == tensors[0].scalar_type(),
+        "rdmaccl: tensors of types ", tensors[0].scalar_type(), " and ", tensor.scalar_type(), " in one list");
+    counts_.push_back(static_cast<size_t>(tensor.numel()));
+  }
+  if (are_row(tensors)) {
+    owners_ = tensors;
+    data_ = address(tensors[0]);
+    return;
+  }
+  int64_t total = 0;
+  for (const auto count : counts_) {
+    total += static_cast<int64_t>(count);
+  }
+  owners_ = {at::empty({total}, at::TensorOptions().dtype(tensors[0].scalar_type()))};
+  data_ = address(owners_[0]);
+  targets_ = tensors;
+}
+
+FlatList FlatList::inputs(const std::vector<at::Tensor>& tensors) {
+  FlatList list(tensors);
+  int64_t at = 0;
+  for (const auto& tensor : list.targets_) {
+    copy(list.owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
+    at += tensor.numel();
+  }
+  list.targets_.clear();
+  return list;
+}
+
+FlatList FlatList::outputs(const std::vector<at::Tensor>& tensors) {
+  return FlatList(tensors);
+}
+
+bool FlatList::is_even() const {
+  return std::all_of(counts_.begin(), counts_.end(), [&](size_t count) { return count == counts_[0]; });
+}
+
+void FlatList::restore() const {
+  int64_t at = 0;
+  for (const auto& tensor : targets_) {
+    copy(tensor, owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
+}
+
+}  // namespace rdmaccl

@@ -1,0 +1,168 @@
+// The life of a process group.
+#include "process_group.hpp"
+
+#include "errors.hpp"
+#include "make.hpp"
+#include "transfers.hpp"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+
+namespace rdmaccl {
+
+namespace {
+
+constexpr auto kIdKey = "rdmaccl/id";
+
+// A few characters that tell this group from those before it.
+std::string token_of(const cclUniqueId& id) {
+  constexpr auto digits = "0123456789abcdef";
+  std::string token;
+  for (const char byte : id.internal) {
+    token += digits[static_cast<unsigned char>(byte) >> 4];
+    token += digits[static_cast<unsigned char>(byte) & 15];
+  }
+  return std::to_string(std::hash<std::string>{}(token));
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRdmaccl::Options::clone() const {
+  return c10::make_intrusive<Options>(*this);
+}
+
+ProcessGroupRdmaccl::ProcessGroupRdmaccl(
+    c10::intrusive_ptr<c10d::Store> store,
+    int rank,
+    int size,
+    c10::intrusive_ptr<Options> options)
+    : Backend(rank, size), options_(std::move(options)), timeout_(options_->timeout) {
+  const auto id = exchange_id(*store, kIdKey, rank, options_->timeout);
+  token_ = token_of(id);
+  store_ = c10::make_intrusive<c10d::PrefixStore>("rdmaccl/" + token_, store);
+  communicator_ = std::make_unique<Communicator>(settings());
+  communicator_->join(id, rank, size);
+  if (rank == 0) {
+    // All have joined, so all have read it; the next group on this store must not.
+    store->deleteKey(kIdKey);
+  }
+  transfers_ = std::make_shared<Transfers>(store_, rank, size, settings());
+  init();
+}
+
+ProcessGroupRdmaccl::~ProcessGroupRdmaccl() = default;
+
+Settings ProcessGroupRdmaccl::settings() const {
+  return {options_->group_name, options_->algorithm, options_->transport, options_->timeout};
+}
+
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::remember(WorkPtr work) {
+  if (is_coalescing_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(coalescing_);
+    coalesced_.push_back(work);
+  }
+  return work;
+}
+
+void ProcessGroupRdmaccl::startCoalescing() {
+  TORCH_CHECK(!is_coalescing_.exchange(true), "rdmaccl: startCoalescing() twice without an endCoalescing()");
+}
+
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::endCoalescing() {
+  TORCH_CHECK(is_coalescing_.exchange(false), "rdmaccl: endCoalescing() without a startCoalescing()");
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> ends(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  const std::lock_guard lock(coalescing_);
+  for (const auto& work : coalesced_) {
+    ends.push_back(work->getFuture());
+  }
+  coalesced_.clear();
+  return c10d::Work::create_from_future(c10::collectAll(ends));
+}
+
+template <class Start>
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::transfer(
+    const Title& title,
+    Tensors& tensors,
+    Flat flat,
+    Start start) {
+  auto work = c10::make_intrusive<TransferWork>(rank_, title, tensors, getSequenceNumberForGroup(), timeout_.load());
+  work->set_outputs(tensors);
+  try {
+    start(work, std::move(flat), tensors[0].nbytes());
+  } catch (...) {
+    work->done(std::current_exception());
+    throw;
+  }
+  return remember(work);
+}
+
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::send(Tensors& tensors, int to, int tag) {
+  const auto start = [&](auto work, auto flat, size_t bytes) { transfers_->send(work, flat, bytes, to, tag); };
+  return transfer({c10d::OpType::SEND, "rdmaccl:send"}, tensors, Flat::input(only(tensors)), start);
+}
+
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::recv(Tensors& tensors, int from, int tag) {
+  TORCH_CHECK_VALUE(from >= 0, "rdmaccl: there is no rank ", from, " to receive from");
+  const auto start = [&](auto work, auto flat, size_t bytes) { transfers_->recv(work, flat, bytes, from, tag); };
+  return transfer({c10d::OpType::RECV, "rdmaccl:recv"}, tensors, Flat::output(only(tensors)), start);
+}
+
+ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::recvAnysource(Tensors& tensors, int tag) {
+  const auto start = [&](auto work, auto flat, size_t bytes) { transfers_->recv(work, flat, bytes, -1, tag); };
+  return transfer({c10d::OpType::RECVANYSOURCE, "rdmaccl:recvAnySource"}, tensors, Flat::output(only(tensors)), start);
+}
+
+uint64_t ProcessGroupRdmaccl::getSequenceNumberForGroup() {
+  return sequence_.load(std::memory_order_relaxed);
+}
+
+void ProcessGroupRdmaccl::setTimeout(milliseconds timeout) {
+  options_->timeout = timeout;
+  timeout_.store(timeout, std::memory_order_relaxed);
+}
+
+c10d::ErrorType ProcessGroupRdmaccl::getError() {
+  switch (communicator_->health()) {
+    case cclSuccess:
+    case cclInProgress:
+      return c10d::ErrorType::SUCCESS;
+    case cclRemoteError:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupRdmaccl::split(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  if (place == ranks.end()) {
+    return nullptr;
+  }
+  auto options = c10::dynamic_intrusive_pointer_cast<Options>(opts);
+  if (!options) {
+    options = c10::make_intrusive<Options>(*options_);
+    if (opts) {
+      options->timeout = opts->timeout;
+      options->group_name = opts->group_name;
+    }
+  }
+  return c10::make_intrusive<ProcessGroupRdmaccl>(
+      store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), options);
+}
+
+void ProcessGroupRdmaccl::abort() {
+  transfers_->abort();
+  communicator_->abort();
+}
+
+void ProcessGroupRdmaccl::shutdown() {
+  transfers_->close();
+  communicator_->close();
+}
+
+}  // namespace rdmaccl

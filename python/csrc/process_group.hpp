@@ -1,0 +1,156 @@
+// The backend: what `torch.distributed` calls.
+#pragma once
+
+#include "communicator.hpp"
+#include "layout.hpp"
+#include "types.hpp"
+#include "work.hpp"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <atomic>
+#include <memory>
+
+namespace rdmaccl {
+
+class Transfers;
+
+// Newer PyTorch has virtuals that older versions do not know; those are written without `override`, so that one source is
+// for all. The deprecated names (`_allgather_base`, ...) are overridden: new and old ones forward to them.
+class ProcessGroupRdmaccl : public c10d::Backend {
+ public:
+  struct Options : c10d::Backend::Options {
+    explicit Options(milliseconds timeout = kBackendDefaultTimeout) : c10d::Backend::Options("rdmaccl", timeout) {}
+
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const;
+
+    // The algorithm of every collective that it can do; empty: the fastest.
+    std::string algorithm;
+    // What carries data between hosts: `auto`, `ib` or `tcp`; empty: `RDMACCL_NET`.
+    std::string transport;
+    // Whether the timeout was chosen for this group; else the one that `init_process_group` is given counts.
+    bool has_timeout = false;
+  };
+
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<Tensors>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  ProcessGroupRdmaccl(
+      c10::intrusive_ptr<c10d::Store> store,
+      int rank,
+      int size,
+      c10::intrusive_ptr<Options> options);
+  ~ProcessGroupRdmaccl() override;
+
+  const std::string getBackendName() const override {
+    return "rdmaccl";
+  }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() {
+    return options_;
+  }
+
+  c10::intrusive_ptr<Options> options() const {
+    return options_;
+  }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_splits,
+      std::vector<int64_t>& input_splits,
+      const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  // Collectives of several tensors have calls of their own, and transfers go one by one; between these two, calls are
+  // gathered, so that they can be waited for as one.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  uint64_t getSequenceNumberForGroup() override;
+  void setSequenceNumberForGroup() override {}
+  void setTimeout(milliseconds timeout);
+  c10d::ErrorType getError();
+
+  bool supportsSplitting() const {
+    return true;
+  }
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts);
+
+  void abort();
+  void shutdown();
+  // What the library says of the communicator, as JSON.
+  std::string describe() const {
+    return communicator_->describe();
+  }
+
+ private:
+  // What is the same for every call: its name, whether it blocks, and how long it may wait.
+  struct Call {
+    Title title;
+    bool is_async;
+    milliseconds timeout;
+  };
+  template <class Opts>
+  Call call(c10d::OpType type, const char* profiling, const Opts& opts) const {
+    return {{type, profiling}, opts.asyncOp, limit(opts.timeout)};
+  }
+  // The options' timeout, or the group's if they have none.
+  milliseconds limit(milliseconds asked) const {
+    return asked.count() > 0 ? asked : timeout_.load(std::memory_order_relaxed);
+  }
+
+  // Makes a call: `issue` on this thread, or, if it is asynchronous, on the stream. `after` copies results to where they
+  // belong, and owns what the call needs until it is over.
+  template <class Outputs, class Issue, class After>
+  WorkPtr make(const Call& call, const Tensors& inputs, Outputs&& outputs, Issue issue, After after);
+
+  // A transfer's bytes are those of one tensor.
+  template <class Start>
+  WorkPtr transfer(const Title& title, Tensors& tensors, Flat flat, Start start);
+  WorkPtr remember(WorkPtr work);
+  Settings settings() const;
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<Options> options_;
+  std::unique_ptr<Communicator> communicator_;
+  std::shared_ptr<Transfers> transfers_;
+  // Names what this group keeps in the store: others before it may have used the same store.
+  std::string token_;
+  std::atomic<milliseconds> timeout_;
+  std::atomic<uint64_t> sequence_ = 0;
+  uint64_t monitored_ = 0;
+  // Calls since `startCoalescing`.
+  std::mutex coalescing_;
+  std::atomic<bool> is_coalescing_ = false;
+  std::vector<WorkPtr> coalesced_;
+};
+
+}  // namespace rdmaccl

@@ -1,0 +1,137 @@
+// Sends and receives with tags, in any order, from anybody.
+//
+// The library matches transfers of a pair by their order; PyTorch matches by tags, lets sends and receives of a pair be issued in any
+// order, and has receives from any rank. So each ordered pair of ranks that talk has a communicator of two, made when it is
+// first needed, with a thread at each end. A message is a header, its bytes, and the receiver's answer, which ends the send. The receiver
+// reads messages while a receive is open that they may be for; what comes with another tag is kept.
+#pragma once
+
+#include "communicator.hpp"
+#include "layout.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace rdmaccl {
+
+class Transfers;
+
+class TransferWork final : public RdmacclWork {
+ public:
+  using RdmacclWork::RdmacclWork;
+
+  // Of a receive from anybody: who it was.
+  int sourceRank() const override;
+  // Without a timeout, waits as long as the group's.
+  bool wait(milliseconds timeout) override;
+
+ private:
+  friend class Transfers;
+  std::atomic<int> source_ = -1;
+  // Of a receive: what it is given up at.
+  std::weak_ptr<Transfers> transfers_;
+};
+
+class Transfers : public std::enable_shared_from_this<Transfers> {
+ public:
+  Transfers(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Settings settings);
+  // Aborts what runs.
+  ~Transfers();
+
+  void send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int to, int tag);
+  // From anybody: `from` is negative.
+  void recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int from, int tag);
+
+  // Ends everything with an error, here and at the peers.
+  void abort();
+  // Leaves: peers that wait for no message of this rank do not notice.
+  void close() {
+    stop();
+  }
+
+ private:
+  friend class TransferWork;
+
+  struct Send {
+    c10::intrusive_ptr<TransferWork> work;
+    Flat flat;
+    size_t bytes;
+    int tag;
+  };
+  struct Recv {
+    c10::intrusive_ptr<TransferWork> work;
+    Flat flat;
+    size_t bytes;
+    int from;
+    int tag;
+
+    bool takes(int sender, int its_tag) const {
+      return (from < 0 || from == sender) && tag == its_tag;
+    }
+  };
+  // Came before its receive.
+  struct Kept {
+    int from;
+    int tag;
+    std::vector<char> bytes;
+  };
+  // One end of a pair's communicator.
+  struct End {
+    explicit End(Settings settings) : communicator(std::make_unique<Communicator>(std::move(settings))) {}
+
+    std::unique_ptr<Communicator> communicator;
+    std::thread thread;
+    // Why nothing goes here any more.
+    std::exception_ptr failure;
+    std::deque<Send> queue;
+    // Waits for the peer, or may do so at any moment.
+    bool is_busy = false;
+  };
+
+  // The threads' work.
+  void run_sender(End& end, int to);
+  void run_receiver(End& end, int from, const cclUniqueId& id);
+  void run_door();
+
+  Settings pair_settings(int from, int to) const;
+  void connect_to(End& end, int to);
+  void deliver(End& end, const Send& message, int to);
+  // Whether there is a receive that this one's messages may be for; false when everything ends.
+  bool wait_until_wanted(End& end, int from);
+  // Reads one message; false if there are no more.
+  bool accept(End& end, int from);
+  // Takes the first receive that such a message is for. Under the lock, as the next two.
+  std::optional<Recv> claim(int from, int tag);
+  bool is_wanted(int from) const;
+  bool needs_door() const;
+  // Ends a receive.
+  void finish(Recv& recv, int from, std::exception_ptr error);
+  void fill(Recv& recv, const Kept& message);
+  void fail_receives(End& end, int from, const std::exception_ptr& error, bool is_orderly);
+  // Ends a receive that no message has come for; false: one has.
+  bool give_up(const TransferWork& work, const std::exception_ptr& error);
+  void stop();
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_;
+  const int size_;
+  const Settings settings_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_closing_ = false;
+  std::list<Recv> receives_;
+  std::list<Kept> kept_;
+  // By the other rank. A `map`, so that ends stay where they are.
+  std::map<int, End> senders_;
+  std::map<int, End> receivers_;
+  // Lets in those who want to send to this rank.
+  std::thread door_;
+};
+
+}  // namespace rdmaccl
