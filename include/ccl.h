@@ -35,7 +35,7 @@
     {                                                                                               \
         sizeof(cclConfig_t), CCL_CONFIG_MAGIC, CCL_VERSION_CODE, CCL_CONFIG_UNDEF_INT,              \
         CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_INT, CCL_CONFIG_UNDEF_PTR,     \
-        CCL_CONFIG_UNDEF_PTR                                                                        \
+        CCL_CONFIG_UNDEF_PTR, CCL_CONFIG_UNDEF_PTR                                                  \
     }
 
 /* A cclCommProperties_t to be filled in. */
@@ -193,6 +193,9 @@ typedef struct {
     const char *commName;
     // The algorithm for every collective that it can do, the same on all ranks; NULL: what is fastest.
     const char *algorithm;
+    // What carries data between hosts: `auto`, `ib` or `tcp`; NULL: what `RDMACCL_NET` says. For communicators that are made by
+    // an id; those made of another one have its.
+    const char *network;
 } cclConfig_t;
 
 // Properties of a communicator. Begin with `cclCommProperties_t properties = CCL_COMM_PROPERTIES_INITIALIZER;`: the

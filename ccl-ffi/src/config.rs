@@ -1,6 +1,7 @@
 //! `cclConfig_t`.
 
 use crate::pointers;
+use ccl::config::Network;
 use ccl::{Builder, Communicator, Error, Result};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::offset_of;
@@ -37,6 +38,9 @@ pub struct cclConfig_t {
     pub commName: *const c_char,
     /// The algorithm for every collective that it can do, the same on all ranks; NULL: what is fastest.
     pub algorithm: *const c_char,
+    /// What carries data between hosts: `auto`, `ib` or `tcp`; NULL: what `RDMACCL_NET` says. For communicators that are made by
+    /// an id; those made of another one have its.
+    pub network: *const c_char,
 }
 
 /// What a `cclConfig_t` says.
@@ -47,6 +51,7 @@ pub(crate) struct Settings {
     init_timeout: Option<Duration>,
     pub(crate) name: String,
     algorithm: Option<String>,
+    network: Option<Network>,
 }
 
 /// The field at `offset`, if it lies inside of what the caller's header knew.
@@ -96,7 +101,18 @@ impl Settings {
             init_timeout: milliseconds("initTimeoutMs", number(offset_of!(cclConfig_t, initTimeoutMs)))?,
             name: string("commName", offset_of!(cclConfig_t, commName))?.unwrap_or_default(),
             algorithm: string("algorithm", offset_of!(cclConfig_t, algorithm))?.map(known).transpose()?,
+            network: string("network", offset_of!(cclConfig_t, network))?.map(carrier).transpose()?,
         })
+    }
+
+    /// Refuses what cannot be chosen for a communicator that is made of another one.
+    pub(crate) fn of_child(self) -> Result<Settings> {
+        match self.network {
+            Some(_) => {
+                Err(Error::invalid("a network for a communicator that has its parent's", "leave it NULL"))
+            }
+            None => Ok(self),
+        }
     }
 
     /// Changes what can be changed of a communicator that there is already.
@@ -121,6 +137,9 @@ impl Settings {
         if let Some(algorithm) = &self.algorithm {
             builder = builder.algorithm(algorithm);
         }
+        if let Some(network) = self.network {
+            builder = builder.network(network);
+        }
         builder
     }
 }
@@ -135,6 +154,12 @@ fn known(name: String) -> Result<String> {
         format!("algorithm '{name}' in a cclConfig_t"),
         format!("use one of {}", names.join(", ")),
     ))
+}
+
+fn carrier(name: String) -> Result<Network> {
+    let refused =
+        |_| Error::invalid(format!("network '{name}' in a cclConfig_t"), "use one of auto, ib, tcp");
+    name.parse().map_err(refused)
 }
 
 fn milliseconds(name: &str, value: Option<c_int>) -> Result<Option<Duration>> {

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cclCommShrink(
         // SAFETY: the function's contract.
         unsafe { store(newcomm, std::ptr::null_mut(), "newcomm")? };
         // SAFETY: the function's contract.
-        let settings = unsafe { Settings::parse(config)? };
+        let settings = unsafe { Settings::parse(config)? }.of_child()?;
         if ![CCL_SHRINK_DEFAULT, CCL_SHRINK_ABORT].contains(&shrinkFlags) {
             let what = format!("shrinkFlags = {shrinkFlags}");
             return Err(Error::invalid(what, "give CCL_SHRINK_DEFAULT or CCL_SHRINK_ABORT"));

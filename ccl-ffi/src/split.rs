@@ -30,7 +30,7 @@ pub unsafe extern "C" fn cclCommSplit(
         // SAFETY: the function's contract.
         unsafe { store(newcomm, std::ptr::null_mut(), "newcomm")? };
         // SAFETY: the function's contract.
-        let settings = unsafe { Settings::parse(config)? };
+        let settings = unsafe { Settings::parse(config)? }.of_child()?;
         let color = match color {
             CCL_SPLIT_NOCOLOR => None,
             0.. => Some(color.unsigned_abs()),

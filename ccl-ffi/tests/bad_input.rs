@@ -352,6 +352,9 @@ fn numbers(bench: &Bench) {
     let config = Config { algorithm: c"warp".as_ptr(), ..CONFIG };
     let split = || cclCommSplit(comm, 0, 0, &mut made, &config);
     bench.refuse("cclCommSplit", split, INVALID_ARGUMENT, &["algorithm 'warp'", "ring"]);
+    let config = Config { network: c"tcp".as_ptr(), ..CONFIG };
+    let split = || cclCommSplit(comm, 0, 0, &mut made, &config);
+    bench.refuse("cclCommSplit", split, INVALID_ARGUMENT, &["network", "parent"]);
     assert_eq!(made, 0);
 
     let operator =

@@ -37,6 +37,7 @@ fn nothing_set_and_everything_set() {
         split_share: 1,
         name: name.as_ptr(),
         algorithm: algorithm.as_ptr(),
+        network: c"tcp".as_ptr(),
         ..CONFIG
     };
     let (code, comm) = init(&all);
@@ -82,6 +83,7 @@ fn wrong_settings_are_named() {
     wrong(Config { timeout_ms: 0, ..CONFIG }, "timeoutMs = 0");
     wrong(Config { init_timeout_ms: -1, ..CONFIG }, "initTimeoutMs = -1");
     wrong(Config { algorithm: c"warp".as_ptr(), ..CONFIG }, "warp");
+    wrong(Config { network: c"pigeon".as_ptr(), ..CONFIG }, "network 'pigeon'");
     wrong(Config { name: c"\xff".as_ptr(), ..CONFIG }, "UTF-8");
 }
 

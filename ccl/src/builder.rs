@@ -4,7 +4,7 @@ use crate::transports::{self, Transports};
 use crate::{AbortHandle, Communicator, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
-use ccl_core::config::Config;
+use ccl_core::config::{Config, Network};
 use ccl_core::flight::Memory;
 use ccl_core::{Error, Rank, Result};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ pub struct Builder {
     timeout: Option<Duration>,
     init_timeout: Option<Duration>,
     algorithm: Option<String>,
+    network: Option<Network>,
     config: Option<Config>,
     abort: Option<AbortHandle>,
 }
@@ -62,6 +63,12 @@ impl Builder {
         self
     }
 
+    /// What carries pieces between hosts; else `RDMACCL_NET`.
+    pub fn network(mut self, network: Network) -> Builder {
+        self.network = Some(network);
+        self
+    }
+
     /// A configuration that was parsed already, in place of the environment's.
     pub fn config(mut self, config: Config) -> Builder {
         self.config = Some(config);
@@ -88,6 +95,7 @@ impl Builder {
         };
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
+        config.net = self.network.unwrap_or(config.net);
         let size = self.size.unwrap_or(1);
         let memory = flight::memory(config.flight_calls);
         let mut core = match (size, self.rank, &self.id) {

@@ -1,7 +1,5 @@
 #include "communicator.hpp"
 
-#include "errors.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -20,7 +18,7 @@ int in_milliseconds(milliseconds time) {
 struct Pending {
   c10::intrusive_ptr<RdmacclWork> work;
   Communicator::After after;
-  const char* doing;
+  Doing doing;
 };
 
 // The library's callback: nothing may be thrown through it.
@@ -57,25 +55,24 @@ void Communicator::join(const cclUniqueId& id, int rank, int size) {
   if (!settings_.algorithm.empty()) {
     config.algorithm = settings_.algorithm.c_str();
   }
-  check(cclCommInitRankConfig(&comm_, size, id, rank, &config), "joining the process group");
+  if (!settings_.transport.empty()) {
+    config.network = settings_.transport.c_str();
+  }
+  check(cclCommInitRankConfig(&comm_, size, id, rank, &config), "rdmaccl: joining the process group");
 }
 
 Communicator::~Communicator() {
   close();
 }
 
-void Communicator::check(cclResult_t result, const char* doing) {
-  rdmaccl::check(result, doing);
-}
-
 void Communicator::set_timeout(milliseconds timeout) {
-  check(cclCommSetTimeout(comm_, in_milliseconds(timeout)), "setting a timeout");
+  check(cclCommSetTimeout(comm_, in_milliseconds(timeout)), "rdmaccl: setting a timeout");
   timeout_.store(timeout, std::memory_order_relaxed);
 }
 
 cclStream_t Communicator::stream() {
   if (stream_ == nullptr) {
-    check(cclHostStreamCreate(&stream_), "making a stream");
+    check(cclHostStreamCreate(&stream_), "rdmaccl: making a stream");
   }
   return stream_;
 }
@@ -86,12 +83,12 @@ void Communicator::enqueue(
     After after,
     milliseconds timeout,
     const char* doing) {
-  auto pending = std::make_unique<Pending>(Pending{std::move(work), std::move(after), doing});
+  auto pending = std::make_unique<Pending>(Pending{std::move(work), std::move(after), {doing, timeout}});
   const std::lock_guard lock(order_);
   if (timeout != timeout_.load(std::memory_order_relaxed)) {
     set_timeout(timeout);
   }
-  check(issue(stream()), doing);
+  check(issue(stream()), pending->doing);
   check(cclHostStreamAddCallback(stream_, over, pending.get()), doing);
   // The callback's from now on.
   static_cast<void>(pending.release());
@@ -125,14 +122,14 @@ cclResult_t Communicator::health() const {
 
 std::string Communicator::describe() const {
   const char* text = cclCommDescribe(comm_);
-  check(text != nullptr ? cclSuccess : cclInvalidUsage, "describing a process group");
+  check(text != nullptr ? cclSuccess : cclInvalidUsage, "rdmaccl: describing a process group");
   return text;
 }
 
 cclUniqueId exchange_id(c10d::Store& store, const std::string& key, int rank, milliseconds timeout) {
   cclUniqueId id{};
   if (rank == 0) {
-    check(cclGetUniqueId(&id), "making an id for the process group");
+    check(cclGetUniqueId(&id), "rdmaccl: making an id for the process group");
     const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
     store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof id));
     return id;

@@ -1,6 +1,7 @@
 // The library's communicator and stream behind a process group.
 #pragma once
 
+#include "errors.hpp"
 #include "work.hpp"
 
 #include <ccl.h>
@@ -44,7 +45,8 @@ class Communicator {
     if (timeout != timeout_.load(std::memory_order_relaxed)) [[unlikely]] {
       set_timeout(timeout);
     }
-    check(issue(cclStream_t{}), doing);
+    const Doing call{doing, timeout};
+    check(issue(cclStream_t{}), call);
   }
 
   // Makes a call on the stream. When it is over, `after` is run on the stream's thread, if the call went well, and then the
@@ -62,7 +64,6 @@ class Communicator {
   std::string describe() const;
 
  private:
-  static void check(cclResult_t result, const char* doing);
   void set_timeout(milliseconds timeout);
   cclStream_t stream();
 

@@ -8,16 +8,20 @@ void raise(const std::string& words) {
   C10_THROW_ERROR(DistBackendError, words);
 }
 
-void raise(cclResult_t result, const char* doing) {
+void raise(cclResult_t result, const Doing& doing) {
   // The words of this thread's last error: the communicator's own may be an older one.
   const char* words = cclGetLastError(nullptr);
   if (words == nullptr || *words == '\0') {
     words = cclGetErrorString(result);
   }
-  raise(std::string("rdmaccl: ") + doing + ": " + words);
+  std::string text = std::string(doing.what) + ": " + words;
+  if (std::chrono::steady_clock::now() - doing.since >= doing.timeout) {
+    text += " (the timeout of " + std::to_string(doing.timeout.count()) + " ms is over)";
+  }
+  raise(text);
 }
 
-std::exception_ptr failure(cclResult_t result, const char* doing) {
+std::exception_ptr failure(cclResult_t result, const Doing& doing) {
   try {
     raise(result, doing);
   } catch (...) {

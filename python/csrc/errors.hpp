@@ -3,24 +3,38 @@
 
 #include <ccl.h>
 
+#include <chrono>
 #include <exception>
 #include <string>
 
 namespace rdmaccl {
 
-// What a call of the library came to that did not end with `cclSuccess`: `torch.distributed.DistBackendError` in Python,
-// with the library's own words and what was being done.
-[[noreturn]] void raise(cclResult_t result, const char* doing);
+// What is said of a call that has failed: what was done, and since when under what limit.
+struct Doing {
+  const char* what;
+  std::chrono::milliseconds timeout = std::chrono::milliseconds::max();
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
 
-// The same, to be raised elsewhere. Must be called on the thread on which the library has said so.
-std::exception_ptr failure(cclResult_t result, const char* doing);
+// What a call of the library came to that did not end with `cclSuccess`: `torch.distributed.DistBackendError` in Python,
+// with the library's own words. Must be called on the thread on which the library has said so.
+[[noreturn]] void raise(cclResult_t result, const Doing& doing);
+
+// The same, to be raised elsewhere.
+std::exception_ptr failure(cclResult_t result, const Doing& doing);
 
 // Raises a `DistBackendError` of our own.
 [[noreturn]] void raise(const std::string& words);
 
-inline void check(cclResult_t result, const char* doing) {
+inline void check(cclResult_t result, const Doing& doing) {
   if (result != cclSuccess) [[unlikely]] {
     raise(result, doing);
+  }
+}
+
+inline void check(cclResult_t result, const char* what) {
+  if (result != cclSuccess) [[unlikely]] {
+    raise(result, Doing{what});
   }
 }
 

@@ -183,7 +183,7 @@ bool Transfers::give_up(const TransferWork& work, const std::exception_ptr& erro
 
 void Transfers::connect_to(End& end, int to) {
   Invitation invitation{rank_, {}};
-  check(cclGetUniqueId(&invitation.id), "making an id for transfers");
+  check(cclGetUniqueId(&invitation.id), "rdmaccl: making an id for transfers");
   const auto number = store_->add(inbox(to), 1);
   const auto* bytes = reinterpret_cast<const uint8_t*>(&invitation);
   store_->set(inbox(to) + "/" + std::to_string(number), std::vector<uint8_t>(bytes, bytes + sizeof invitation));
@@ -194,12 +194,12 @@ void Transfers::deliver(End& end, const Send& message, int to) {
   const auto limit = message.work->getTimeout();
   const Header header{message.tag, message.bytes, 0};
   auto& pair = *end.communicator;
-  put(pair, &header, sizeof header, kReceiver, limit, "send");
+  put(pair, &header, sizeof header, kReceiver, limit, "rdmaccl:send");
   if (message.bytes > 0) {
-    put(pair, message.flat.data(), message.bytes, kReceiver, limit, "send");
+    put(pair, message.flat.data(), message.bytes, kReceiver, limit, "rdmaccl:send");
   }
   Answer answer{};
-  take(pair, &answer, sizeof answer, kReceiver, limit, "send");
+  take(pair, &answer, sizeof answer, kReceiver, limit, "rdmaccl:send");
   if (answer.room != message.bytes) {
     raise(mismatch(rank_, to, message.bytes, answer.room));
   }
@@ -246,7 +246,7 @@ void Transfers::run_sender(End& end, int to) {
   if (is_connected && !end.failure) {
     const Header last{0, 0, 1};
     try {
-      put(*end.communicator, &last, sizeof last, kReceiver, milliseconds(1000), "leaving");
+      put(*end.communicator, &last, sizeof last, kReceiver, milliseconds(1000), "rdmaccl:leaving");
     } catch (...) {
       // The receiver learns by other ways that nothing comes any more.
     }
@@ -344,7 +344,7 @@ bool Transfers::wait_until_wanted(End& end, int from) {
 bool Transfers::accept(End& end, int from) {
   auto& pair = *end.communicator;
   Header header{};
-  take(pair, &header, sizeof header, kSender, kForever, "recv");
+  take(pair, &header, sizeof header, kSender, kForever, "rdmaccl:recv");
   if (header.is_last != 0) {
     return false;
   }
@@ -358,10 +358,10 @@ bool Transfers::accept(End& end, int from) {
       kept.bytes.resize(header.bytes);
     }
     if (header.bytes > 0) {
-      take(pair, fits ? match->flat.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "recv");
+      take(pair, fits ? match->flat.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "rdmaccl:recv");
     }
     const Answer answer{match ? match->bytes : header.bytes};
-    put(pair, &answer, sizeof answer, kSender, settings_.timeout, "recv");
+    put(pair, &answer, sizeof answer, kSender, settings_.timeout, "rdmaccl:recv");
     if (match) {
       finish(*match, from, fits ? nullptr : failed(mismatch(from, rank_, header.bytes, match->bytes)));
       return true;

@@ -119,7 +119,7 @@ cclRedOp_t pre_multiplied(const c10d::ReduceOp& reduce, at::ScalarType type, ccl
   cclRedOp_t made{};
   check(
       cclRedOpCreatePreMulSum(&made, factor.data_ptr(), as, cclScalarHostImmediate, comm),
-      "making the operator PREMUL_SUM");
+      "rdmaccl: making the operator PREMUL_SUM");
   return made;
 }
 

@@ -59,7 +59,11 @@ void RdmacclWork::done(std::exception_ptr error) {
 }
 
 bool RdmacclWork::isCompleted() {
-  return has_ended();
+  if (has_ended()) {
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  return completed_;
 }
 
 bool RdmacclWork::isSuccess() const {
@@ -100,7 +104,7 @@ void RdmacclWork::synchronize() {
 }
 
 std::vector<at::Tensor> RdmacclWork::result() {
-  TORCH_CHECK(has_ended(), "rdmaccl: the result of a call that is not over; wait() for it first");
+  TORCH_CHECK(isCompleted(), "rdmaccl: the result of a call that is not over; wait() for it first");
   return outputs_;
 }
 

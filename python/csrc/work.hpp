@@ -49,6 +49,7 @@ class RdmacclWork : public c10d::Work {
  private:
   // What the future gives.
   c10::IValue value() const;
+  // Without the lock; a moment late.
   bool has_ended() const {
     return ended_.load(std::memory_order_acquire);
   }

@@ -59,6 +59,7 @@ pub struct Config {
     pub split_share: c_int,
     pub name: *const c_char,
     pub algorithm: *const c_char,
+    pub network: *const c_char,
 }
 
 /// `CCL_CONFIG_INITIALIZER`.
@@ -72,6 +73,7 @@ pub const CONFIG: Config = Config {
     split_share: c_int::MIN,
     name: std::ptr::null(),
     algorithm: std::ptr::null(),
+    network: std::ptr::null(),
 };
 
 #[derive(Clone, Copy)]
