@@ -135,9 +135,9 @@ class Works(Ranks):
             dist.scatter(one.clone(), four if self.rank == 0 else None, async_op=True),
             dist.barrier(async_op=True),
         ]
-        for work in calls:
+        for place, work in enumerate(calls):
             work.wait()
-            self.assertTrue(work.is_completed())
+            self.assertTrue(work.is_completed(), msg=f"call {place}")
 
     def test_a_wait_has_a_timeout(self) -> None:
         """A call that not all ranks have begun: the wait ends with an error, and the call itself goes on."""

@@ -154,6 +154,16 @@ class Reductions(Ranks):
         dist.all_reduce(mine)
         self.same(mine, torch.full((3,), float(WORLD)), "after refusals")
 
+    def test_sparse(self) -> None:
+        """Each rank has entries of its own, some of them in common, and as many as its rank says."""
+        dense = [torch.zeros(6, 3) for _ in range(WORLD)]
+        for rank, one in enumerate(dense):
+            one[: rank + 1] = rank + 1.0
+        for call in manners():
+            mine = dense[self.rank].to_sparse(1)
+            call(dist.all_reduce, mine)
+            self.same(mine.to_dense(), sum(dense), call.__name__)
+
     def test_many_at_once(self) -> None:
         """Asynchronous calls and blocking ones, mixed, keep their order."""
         tensors = [torch.full((n,), float(self.rank)) for n in range(1, 200)]
