@@ -12,7 +12,8 @@ namespace rdmaccl {
 // What is said of a call that has failed: what was done, and since when under what limit.
 struct Doing {
   const char* what;
-  std::chrono::milliseconds timeout = std::chrono::milliseconds::max();
+  // None: longer than anybody waits.
+  std::chrono::milliseconds timeout = std::chrono::hours(24 * 365);
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 

@@ -1,5 +1,6 @@
 // The Python module.
 #include "process_group.hpp"
+#include "transfers.hpp"
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
@@ -16,6 +17,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   // The classes that these derive from.
   py::module_::import("torch._C._distributed_c10d");
+
+  // Known by their own types, or pybind would look for them in vain whenever it hands one to Python, by name.
+  py::class_<rdmaccl::RdmacclWork, c10d::Work, c10::intrusive_ptr<rdmaccl::RdmacclWork>>(module, "Work");
+  py::class_<rdmaccl::TransferWork, rdmaccl::RdmacclWork, c10::intrusive_ptr<rdmaccl::TransferWork>>(
+      module, "TransferWork");
 
   auto group = py::class_<ProcessGroupRdmaccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupRdmaccl>>(
       module, "ProcessGroupRdmaccl", "A process group on rdmaccl");
