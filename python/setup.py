@@ -76,7 +76,7 @@ BUILD.mkdir(parents=True, exist_ok=True)
 setup(
     version=version(),
     packages=["rdmaccl", "rdmaccl.torch"],
-    package_data={"rdmaccl": ["py.typed"]},
+    package_data={"rdmaccl": ["py.typed"], "rdmaccl.torch": ["*.pyi"]},
     distclass=Compiled,
     cmdclass={"build_py": BuildPackage, "bdist_wheel": Wheel},
     # Nothing is written beside the sources.

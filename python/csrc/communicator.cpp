@@ -120,6 +120,18 @@ cclResult_t Communicator::health() const {
   return asked == cclSuccess ? state : asked;
 }
 
+std::exception_ptr Communicator::fault() const {
+  const auto state = health();
+  if (state == cclSuccess || state == cclInProgress) {
+    return nullptr;
+  }
+  try {
+    raise(std::string("rdmaccl: ") + cclGetLastError(comm_));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 std::string Communicator::describe() const {
   const char* text = cclCommDescribe(comm_);
   check(text != nullptr ? cclSuccess : cclInvalidUsage, "rdmaccl: describing a process group");

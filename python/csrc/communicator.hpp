@@ -59,8 +59,9 @@ class Communicator {
   void abort();
   // Waits for the calls that were issued, and leaves.
   void close();
-  // What is wrong with it, if something is.
+  // How it is, without waiting; and the same as an error, or none.
   cclResult_t health() const;
+  std::exception_ptr fault() const;
   std::string describe() const;
 
  private:

@@ -1,4 +1,7 @@
 // The life of a process group.
+// Python's header has to be the first.
+#include "gil.hpp"
+
 #include "process_group.hpp"
 
 #include "errors.hpp"
@@ -47,11 +50,16 @@ ProcessGroupRdmaccl::ProcessGroupRdmaccl(
     // All have joined, so all have read it; the next group on this store must not.
     store->deleteKey(kIdKey);
   }
-  transfers_ = std::make_shared<Transfers>(store_, rank, size, settings());
+  const auto fault = [group = communicator_.get()] { return group->fault(); };
+  transfers_ = std::make_shared<Transfers>(store_, rank, size, settings(), fault);
   init();
 }
 
-ProcessGroupRdmaccl::~ProcessGroupRdmaccl() = default;
+ProcessGroupRdmaccl::~ProcessGroupRdmaccl() {
+  // Dropped by Python, maybe; continuations of calls that run may need its lock.
+  const WithoutGil released;
+  shutdown();
+}
 
 Settings ProcessGroupRdmaccl::settings() const {
   return {options_->group_name, options_->algorithm, options_->transport, options_->timeout};
@@ -161,7 +169,9 @@ void ProcessGroupRdmaccl::abort() {
 }
 
 void ProcessGroupRdmaccl::shutdown() {
-  transfers_->close();
+  if (transfers_) {
+    transfers_->close();
+  }
   communicator_->close();
 }
 

@@ -120,7 +120,12 @@ class ProcessGroupRdmaccl : public c10d::Backend {
   };
   template <class Opts>
   Call call(c10d::OpType type, const char* profiling, const Opts& opts) const {
-    return {{type, profiling}, opts.asyncOp, limit(opts.timeout)};
+    bool is_async = true;
+    // Older versions do not say whether anybody waits.
+    if constexpr (requires { opts.asyncOp; }) {
+      is_async = opts.asyncOp;
+    }
+    return {{type, profiling}, is_async, limit(opts.timeout)};
   }
   // The options' timeout, or the group's if they have none.
   milliseconds limit(milliseconds asked) const {

@@ -20,7 +20,9 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_sparse(
       opts.reduceOp.op_ == c10d::ReduceOp::SUM, "rdmaccl: sparse tensors can be reduced by SUM only");
   // What a step needs is the result of the one before it, so the steps are made here, also if the call is asynchronous.
   c10d::AllgatherOptions step;
-  step.asyncOp = false;
+  if constexpr (requires { step.asyncOp; }) {
+    step.asyncOp = false;
+  }
   step.timeout = opts.timeout;
   const auto gather = [&](at::Tensor own, const std::vector<int64_t>& lengths) {
     Lists gathered(1);
@@ -30,7 +32,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_sparse(
       gathered[0].push_back(at::empty(sizes, own.options()));
     }
     Tensors inputs{own};
-    allgather(gathered, inputs, step);
+    allgather(gathered, inputs, step)->wait();
     return at::cat(gathered[0]);
   };
   const auto mine = tensor.coalesce();

@@ -39,6 +39,17 @@ struct Invitation {
   cclUniqueId id;
 };
 
+std::optional<Invitation> look(c10d::Store& store, const std::string& key) {
+  if (!store.check({key})) {
+    return std::nullopt;
+  }
+  const auto bytes = store.get(key);
+  Invitation invitation{};
+  TORCH_CHECK(bytes.size() == sizeof invitation, "rdmaccl: the store has ", bytes.size(), " bytes in place of an invitation");
+  std::memcpy(&invitation, bytes.data(), sizeof invitation);
+  return invitation;
+}
+
 std::exception_ptr failed(const std::string& words) {
   try {
     raise(words);
@@ -79,8 +90,13 @@ bool TransferWork::wait(milliseconds timeout) {
   return RdmacclWork::wait(kNoTimeout);
 }
 
-Transfers::Transfers(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Settings settings)
-    : store_(std::move(store)), rank_(rank), size_(size), settings_(std::move(settings)) {}
+Transfers::Transfers(
+    c10::intrusive_ptr<c10d::Store> store,
+    int rank,
+    int size,
+    Settings settings,
+    std::function<std::exception_ptr()> fault)
+    : store_(std::move(store)), rank_(rank), size_(size), settings_(std::move(settings)), fault_(std::move(fault)) {}
 
 Transfers::~Transfers() {
   stop();
@@ -103,7 +119,9 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
   }
   end.queue.push_back({std::move(work), std::move(flat), bytes, tag});
   if (!end.thread.joinable()) {
+    end.is_connecting = true;
     end.thread = std::thread([this, &end, to] { run_sender(end, to); });
+    open_door();
   }
   changed_.notify_all();
 }
@@ -128,10 +146,14 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
     std::rethrow_exception(end->second.failure);
   }
   receives_.push_back(std::move(recv));
+  open_door();
+  changed_.notify_all();
+}
+
+void Transfers::open_door() {
   if (!door_.joinable()) {
     door_ = std::thread([this] { run_door(); });
   }
-  changed_.notify_all();
 }
 
 void Transfers::finish(Recv& recv, int from, std::exception_ptr error) {
@@ -205,45 +227,56 @@ void Transfers::deliver(End& end, const Send& message, int to) {
   }
 }
 
+std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
+  try {
+    if (end.is_connecting) {
+      connect_to(end, to);
+      const std::lock_guard lock(mutex_);
+      end.is_connecting = false;
+    }
+    deliver(end, message, to);
+    return nullptr;
+  } catch (...) {
+    const auto error = std::current_exception();
+    const std::lock_guard lock(mutex_);
+    if (end.failure) {
+      // Why it was aborted says more.
+      return end.failure;
+    }
+    if (end.is_connecting || end.communicator->fault()) {
+      end.failure = error;
+    }
+    return error;
+  }
+}
+
 void Transfers::run_sender(End& end, int to) {
   std::unique_lock lock(mutex_);
-  bool is_connected = false;
-  for (;;) {
+  while (!end.failure) {
     changed_.wait(lock, [&] { return is_closing_ || !end.queue.empty(); });
-    if (end.queue.empty() || end.failure) {
+    if (is_closing_) {
       break;
     }
-    Send message = std::move(end.queue.front());
+    const Send message = std::move(end.queue.front());
     end.queue.pop_front();
     end.is_busy = true;
     lock.unlock();
-    std::exception_ptr error;
-    bool is_broken = false;
-    try {
-      if (!is_connected) {
-        connect_to(end, to);
-        is_connected = true;
-      }
-      deliver(end, message, to);
-    } catch (...) {
-      error = std::current_exception();
-      is_broken = !is_connected || end.communicator->health() != cclSuccess;
-    }
-    message.work->done(error);
+    message.work->done(send_one(end, message, to));
     lock.lock();
     end.is_busy = false;
-    if (is_broken) {
-      end.failure = error;
-      break;
-    }
+  }
+  const bool says_goodbye = !end.is_connecting && !end.failure;
+  end.is_connecting = false;
+  if (!end.failure) {
+    end.failure = failed("rdmaccl: the process group was shut down before this send began");
   }
   const auto rest = std::move(end.queue);
-  const auto failure = end.failure ? end.failure : failed("rdmaccl: the process group was shut down before this send began");
+  end.queue.clear();
   lock.unlock();
   for (const auto& message : rest) {
-    message.work->done(failure);
+    message.work->done(end.failure);
   }
-  if (is_connected && !end.failure) {
+  if (says_goodbye) {
     const Header last{0, 0, 1};
     try {
       put(*end.communicator, &last, sizeof last, kReceiver, milliseconds(1000), "rdmaccl:leaving");
@@ -268,48 +301,63 @@ bool Transfers::needs_door() const {
   });
 }
 
+bool Transfers::is_connecting() const {
+  return std::any_of(senders_.begin(), senders_.end(), [](const auto& sender) { return sender.second.is_connecting; });
+}
+
 void Transfers::run_door() {
   std::unique_lock lock(mutex_);
-  for (int next = 1;;) {
-    changed_.wait(lock, [&] { return is_closing_ || needs_door(); });
-    if (is_closing_) {
-      return;
-    }
-    const auto key = inbox(rank_) + "/" + std::to_string(next);
-    Pauses pauses;
-    while (!is_closing_ && needs_door()) {
+  int next = 1;
+  while (!is_closing_) {
+    changed_.wait(lock, [&] { return is_closing_ || needs_door() || is_connecting(); });
+    for (Pauses pauses; !is_closing_ && (needs_door() || is_connecting());) {
+      const bool may_come = needs_door();
       lock.unlock();
-      Invitation invitation{};
-      bool has_come = false;
+      std::optional<Invitation> invitation;
+      auto fault = fault_();
       try {
-        has_come = store_->check({key});
-        if (has_come) {
-          const auto bytes = store_->get(key);
-          std::memcpy(&invitation, bytes.data(), std::min(bytes.size(), sizeof invitation));
+        if (may_come && !fault) {
+          invitation = look(*store_, inbox(rank_) + "/" + std::to_string(next));
         }
       } catch (...) {
         // Without the store, nobody new can come in.
-        const auto error = std::current_exception();
-        lock.lock();
-        auto orphans = std::move(receives_);
-        receives_.clear();
-        lock.unlock();
-        for (auto& recv : orphans) {
-          finish(recv, -1, error);
-        }
-        return;
+        fault = std::current_exception();
+      }
+      if (fault) {
+        fail_strangers(fault);
       }
       lock.lock();
-      if (has_come) {
-        const auto pair = pair_settings(invitation.from, rank_);
-        End& end = receivers_.try_emplace(invitation.from, pair).first->second;
-        end.thread = std::thread(
-            [this, &end, invitation] { run_receiver(end, invitation.from, invitation.id); });
+      if (invitation && !is_closing_) {
+        const auto from = invitation->from;
+        End& end = receivers_.try_emplace(from, pair_settings(from, rank_)).first->second;
+        end.thread = std::thread([this, &end, from, id = invitation->id] { run_receiver(end, from, id); });
         ++next;
         break;
       }
       changed_.wait_for(lock, pauses.next(), [&] { return is_closing_; });
     }
+  }
+}
+
+void Transfers::fail_strangers(const std::exception_ptr& fault) {
+  std::list<Recv> failing;
+  std::unique_lock lock(mutex_);
+  for (auto recv = receives_.begin(); recv != receives_.end();) {
+    const auto next = std::next(recv);
+    if (recv->from < 0 || receivers_.count(recv->from) == 0) {
+      failing.splice(failing.end(), receives_, recv);
+    }
+    recv = next;
+  }
+  for (auto& [rank, end] : senders_) {
+    if (end.is_connecting && !end.failure) {
+      end.failure = fault;
+      end.communicator->abort();
+    }
+  }
+  lock.unlock();
+  for (auto& recv : failing) {
+    finish(recv, -1, fault);
   }
 }
 

@@ -39,7 +39,13 @@ class TransferWork final : public RdmacclWork {
 
 class Transfers : public std::enable_shared_from_this<Transfers> {
  public:
-  Transfers(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Settings settings);
+  // `fault` says what is wrong with the group, if something is: who has not come yet may be dead.
+  Transfers(
+      c10::intrusive_ptr<c10d::Store> store,
+      int rank,
+      int size,
+      Settings settings,
+      std::function<std::exception_ptr()> fault);
   // Aborts what runs.
   ~Transfers();
 
@@ -91,28 +97,36 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     std::deque<Send> queue;
     // Waits for the peer, or may do so at any moment.
     bool is_busy = false;
+    // Of a sender: it has not met its receiver yet.
+    bool is_connecting = false;
   };
 
   // The threads' work.
   void run_sender(End& end, int to);
   void run_receiver(End& end, int from, const cclUniqueId& id);
   void run_door();
+  void open_door();
 
   Settings pair_settings(int from, int to) const;
   void connect_to(End& end, int to);
   void deliver(End& end, const Send& message, int to);
+  // Connects if need be, and delivers; why it has failed.
+  std::exception_ptr send_one(End& end, const Send& message, int to);
   // Whether there is a receive that this one's messages may be for; false when everything ends.
   bool wait_until_wanted(End& end, int from);
   // Reads one message; false if there are no more.
   bool accept(End& end, int from);
-  // Takes the first receive that such a message is for. Under the lock, as the next two.
+  // Takes the first receive that such a message is for. Under the lock, as the next three.
   std::optional<Recv> claim(int from, int tag);
   bool is_wanted(int from) const;
   bool needs_door() const;
+  bool is_connecting() const;
   // Ends a receive.
   void finish(Recv& recv, int from, std::exception_ptr error);
   void fill(Recv& recv, const Kept& message);
   void fail_receives(End& end, int from, const std::exception_ptr& error, bool is_orderly);
+  // Ends what waits for ranks that have not come yet.
+  void fail_strangers(const std::exception_ptr& fault);
   // Ends a receive that no message has come for; false: one has.
   bool give_up(const TransferWork& work, const std::exception_ptr& error);
   void stop();
@@ -121,6 +135,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   const int rank_;
   const int size_;
   const Settings settings_;
+  const std::function<std::exception_ptr()> fault_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -130,7 +145,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   // By the other rank. A `map`, so that ends stay where they are.
   std::map<int, End> senders_;
   std::map<int, End> receivers_;
-  // Lets in those who want to send to this rank.
+  // Lets in those who want to send to this rank, and watches over the group while somebody is waited for.
   std::thread door_;
 };
 

@@ -108,7 +108,7 @@ Elements reduced(Reduce reduce, at::ScalarType type) {
 }
 
 cclRedOp_t pre_multiplied(const c10d::ReduceOp& reduce, at::ScalarType type, cclDataType_t as, cclComm_t comm) {
-  const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(reduce.supplement_.get());
+  const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(reduce.supplement_.get());
   TORCH_CHECK_VALUE(supplement != nullptr, "rdmaccl: a PREMUL_SUM without its factor");
   const auto part = c10::isComplexType(type) ? c10::toRealValueType(type) : type;
   TORCH_CHECK_TYPE(part != at::kBool, "rdmaccl: there is no PREMUL_SUM of bool tensors");
