@@ -125,11 +125,7 @@ std::exception_ptr Communicator::fault() const {
   if (state == cclSuccess || state == cclInProgress) {
     return nullptr;
   }
-  try {
-    raise(std::string("rdmaccl: ") + cclGetLastError(comm_));
-  } catch (...) {
-    return std::current_exception();
-  }
+  return failure(std::string("rdmaccl: ") + cclGetLastError(comm_));
 }
 
 std::string Communicator::describe() const {

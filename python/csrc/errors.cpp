@@ -21,6 +21,14 @@ void raise(cclResult_t result, const Doing& doing) {
   raise(text);
 }
 
+std::exception_ptr failure(const std::string& words) {
+  try {
+    raise(words);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 std::exception_ptr failure(cclResult_t result, const Doing& doing) {
   try {
     raise(result, doing);

@@ -24,8 +24,9 @@ struct Doing {
 // The same, to be raised elsewhere.
 std::exception_ptr failure(cclResult_t result, const Doing& doing);
 
-// Raises a `DistBackendError` of our own.
+// A `DistBackendError` with words of our own.
 [[noreturn]] void raise(const std::string& words);
+std::exception_ptr failure(const std::string& words);
 
 inline void check(cclResult_t result, const Doing& doing) {
   if (result != cclSuccess) [[unlikely]] {

@@ -11,7 +11,7 @@ namespace rdmaccl {
 namespace {
 
 // A copy between buffers of a call is nothing that is differentiated, nor a change of the leaf that it fills.
-void copy(const at::Tensor& to, const at::Tensor& from) {
+void overwrite(const at::Tensor& to, const at::Tensor& from) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   to.copy_(from);
 }
@@ -85,7 +85,7 @@ Flat Flat::in_place(const at::Tensor& tensor) {
 
 void Flat::restore() const {
   if (target_.defined()) {
-    copy(target_, row_);
+    overwrite(target_, row_);
   }
 }
 
@@ -117,7 +117,7 @@ FlatList FlatList::inputs(const std::vector<at::Tensor>& tensors) {
   FlatList list(tensors);
   int64_t at = 0;
   for (const auto& tensor : list.targets_) {
-    copy(list.owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
+    overwrite(list.owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
     at += tensor.numel();
   }
   list.targets_.clear();
@@ -135,7 +135,7 @@ bool FlatList::is_even() const {
 void FlatList::restore() const {
   int64_t at = 0;
   for (const auto& tensor : targets_) {
-    copy(tensor, owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    overwrite(tensor, owners_[0].narrow(0, at, tensor.numel()).view(tensor.sizes()));
     at += tensor.numel();
   }
 }

@@ -9,6 +9,18 @@
 
 namespace rdmaccl {
 
+namespace {
+
+// A template, for versions whose options do not say this; there, it is waited for.
+template <class Opts>
+void make_blocking(Opts& opts) {
+  if constexpr (requires { opts.asyncOp; }) {
+    opts.asyncOp = false;
+  }
+}
+
+}  // namespace
+
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_sparse(
     Tensors& tensors,
     const c10d::AllreduceOptions& opts) {
@@ -20,9 +32,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_sparse(
       opts.reduceOp.op_ == c10d::ReduceOp::SUM, "rdmaccl: sparse tensors can be reduced by SUM only");
   // What a step needs is the result of the one before it, so the steps are made here, also if the call is asynchronous.
   c10d::AllgatherOptions step;
-  if constexpr (requires { step.asyncOp; }) {
-    step.asyncOp = false;
-  }
+  make_blocking(step);
   step.timeout = opts.timeout;
   const auto gather = [&](at::Tensor own, const std::vector<int64_t>& lengths) {
     Lists gathered(1);

@@ -1,0 +1,53 @@
+// What two ranks say to each other on the communicator that they have for transfers.
+#pragma once
+
+#include "communicator.hpp"
+
+#include <cstdint>
+
+namespace rdmaccl {
+
+// In a pair's communicator.
+constexpr int kSender = 0;
+constexpr int kReceiver = 1;
+
+// Before a message's bytes.
+struct Header {
+  int64_t tag;
+  uint64_t bytes;
+  // 1: no more messages.
+  uint64_t is_last;
+};
+
+// What the receiver has room for; another number of bytes than it was sent is an error on both sides.
+struct Answer {
+  uint64_t room;
+};
+
+// What is in a rank's inbox in the store: who wants to send, and where to meet.
+struct Invitation {
+  int32_t from;
+  cclUniqueId id;
+};
+
+// The key that counts invitations to a rank; they are at /1, /2, and so on.
+inline std::string inbox(int rank) {
+  return "to/" + std::to_string(rank);
+}
+
+// Sends or receives the bytes of an object or a buffer.
+inline void put(Communicator& pair, const void* data, size_t bytes, int to, milliseconds timeout, const char* doing) {
+  pair.run([&](cclStream_t stream) { return cclSend(data, bytes, cclUint8, to, pair.get(), stream); }, timeout, doing);
+}
+
+inline void take(Communicator& pair, void* data, size_t bytes, int from, milliseconds timeout, const char* doing) {
+  pair.run([&](cclStream_t stream) { return cclRecv(data, bytes, cclUint8, from, pair.get(), stream); }, timeout, doing);
+}
+
+inline std::exception_ptr mismatch(int from, int to, uint64_t sent, uint64_t room) {
+  return failure(
+      "rdmaccl: rank " + std::to_string(from) + " sends " + std::to_string(sent) + " bytes to rank " + std::to_string(to) +
+      ", which has a tensor of " + std::to_string(room) + " bytes for them");
+}
+
+}  // namespace rdmaccl

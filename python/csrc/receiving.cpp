@@ -1,0 +1,191 @@
+// The receiver's end of transfers, and the door by which senders come in.
+#include "pair.hpp"
+#include "store.hpp"
+#include "transfers.hpp"
+
+#include <cstring>
+#include <limits>
+
+namespace rdmaccl {
+
+namespace {
+
+// A receiver that listens waits for as long as it takes; that the other one dies it learns all the same.
+constexpr milliseconds kForever{std::numeric_limits<int>::max()};
+
+std::optional<Invitation> look(c10d::Store& store, const std::string& key) {
+  if (!store.check({key})) {
+    return std::nullopt;
+  }
+  const auto bytes = store.get(key);
+  Invitation invitation{};
+  TORCH_CHECK(bytes.size() == sizeof invitation, "rdmaccl: the store has ", bytes.size(), " bytes in place of an invitation");
+  std::memcpy(&invitation, bytes.data(), sizeof invitation);
+  return invitation;
+}
+
+}  // namespace
+
+bool Transfers::is_wanted(int from) const {
+  return std::any_of(
+      receives_.begin(), receives_.end(), [&](const Recv& recv) { return recv.from < 0 || recv.from == from; });
+}
+
+bool Transfers::needs_door() const {
+  const bool all_are_in = static_cast<int>(receivers_.size()) == size_ - 1;
+  return std::any_of(receives_.begin(), receives_.end(), [&](const Recv& recv) {
+    return recv.from < 0 ? !all_are_in : receivers_.count(recv.from) == 0;
+  });
+}
+
+bool Transfers::is_connecting() const {
+  return std::any_of(senders_.begin(), senders_.end(), [](const auto& sender) { return sender.second.is_connecting; });
+}
+
+void Transfers::run_door() {
+  std::unique_lock lock(mutex_);
+  int next = 1;
+  while (!is_closing_) {
+    changed_.wait(lock, [&] { return is_closing_ || needs_door() || is_connecting(); });
+    for (Pauses pauses; !is_closing_ && (needs_door() || is_connecting());) {
+      const bool may_come = needs_door();
+      lock.unlock();
+      std::optional<Invitation> invitation;
+      auto fault = fault_();
+      try {
+        if (may_come && !fault) {
+          invitation = look(*store_, inbox(rank_) + "/" + std::to_string(next));
+        }
+      } catch (...) {
+        // Without the store, nobody new can come in.
+        fault = std::current_exception();
+      }
+      if (fault) {
+        fail_strangers(fault);
+      }
+      lock.lock();
+      if (invitation && !is_closing_) {
+        const auto from = invitation->from;
+        End& end = receivers_.try_emplace(from, pair_settings(from, rank_)).first->second;
+        end.thread = std::thread([this, &end, from, id = invitation->id] { run_receiver(end, from, id); });
+        ++next;
+        break;
+      }
+      changed_.wait_for(lock, pauses.next(), [&] { return is_closing_; });
+    }
+  }
+}
+
+void Transfers::fail_strangers(const std::exception_ptr& fault) {
+  std::list<Recv> failing;
+  std::unique_lock lock(mutex_);
+  for (auto recv = receives_.begin(); recv != receives_.end();) {
+    const auto next = std::next(recv);
+    if (recv->from < 0 || receivers_.count(recv->from) == 0) {
+      failing.splice(failing.end(), receives_, recv);
+    }
+    recv = next;
+  }
+  for (auto& [rank, end] : senders_) {
+    if (end.is_connecting && !end.failure) {
+      end.failure = fault;
+      end.communicator->abort();
+    }
+  }
+  lock.unlock();
+  for (auto& recv : failing) {
+    finish(recv, -1, fault);
+  }
+}
+
+void Transfers::run_receiver(End& end, int from, const cclUniqueId& id) {
+  std::exception_ptr failure;
+  bool is_orderly = false;
+  try {
+    end.communicator->join(id, kReceiver, 2);
+    while (wait_until_wanted(end, from)) {
+      if (!accept(end, from)) {
+        is_orderly = true;
+        raise("rdmaccl: rank " + std::to_string(from) + " has shut its process group down, and sends nothing more");
+      }
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    fail_receives(end, from, failure, is_orderly);
+  }
+  end.communicator->close();
+}
+
+bool Transfers::wait_until_wanted(End& end, int from) {
+  std::unique_lock lock(mutex_);
+  end.is_busy = false;
+  changed_.wait(lock, [&] { return is_closing_ || is_wanted(from); });
+  end.is_busy = !is_closing_;
+  return end.is_busy;
+}
+
+bool Transfers::accept(End& end, int from) {
+  auto& pair = *end.communicator;
+  Header header{};
+  take(pair, &header, sizeof header, kSender, kForever, "rdmaccl:recv");
+  if (header.is_last != 0) {
+    return false;
+  }
+  Kept kept{from, static_cast<int>(header.tag), {}};
+  std::unique_lock lock(mutex_);
+  auto match = claim(from, kept.tag);
+  lock.unlock();
+  try {
+    const bool fits = match && match->bytes == header.bytes;
+    if (!fits) {
+      kept.bytes.resize(header.bytes);
+    }
+    if (header.bytes > 0) {
+      take(pair, fits ? match->flat.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "rdmaccl:recv");
+    }
+    const Answer answer{match ? match->bytes : header.bytes};
+    put(pair, &answer, sizeof answer, kSender, settings_.timeout, "rdmaccl:recv");
+    if (match) {
+      finish(*match, from, fits ? nullptr : mismatch(from, rank_, header.bytes, match->bytes));
+      return true;
+    }
+  } catch (...) {
+    if (match) {
+      finish(*match, from, std::current_exception());
+    }
+    throw;
+  }
+  lock.lock();
+  // Its receive may have been issued meanwhile.
+  match = claim(from, kept.tag);
+  if (!match) {
+    kept_.push_back(std::move(kept));
+    return true;
+  }
+  lock.unlock();
+  fill(*match, kept);
+  return true;
+}
+
+void Transfers::fail_receives(End& end, int from, const std::exception_ptr& error, bool is_orderly) {
+  std::list<Recv> failing;
+  std::unique_lock lock(mutex_);
+  end.failure = error;
+  end.is_busy = false;
+  for (auto recv = receives_.begin(); recv != receives_.end();) {
+    const auto next = std::next(recv);
+    // A receive from anybody can still get something from the others if this one has left in order.
+    if (recv->from == from || (recv->from < 0 && !is_orderly)) {
+      failing.splice(failing.end(), receives_, recv);
+    }
+    recv = next;
+  }
+  lock.unlock();
+  for (auto& recv : failing) {
+    finish(recv, from, error);
+  }
+}
+
+}  // namespace rdmaccl
