@@ -1,6 +1,6 @@
 """Measures the PyTorch backend beside gloo, in one run: `python benches/torch/run.py`.
 
-It prints the tables of docs/pytorch.md and writes results.json beside itself, and a trace that chrome://tracing shows into
+It writes the tables of docs/pytorch.md, results.json beside itself, and a trace that chrome://tracing shows into
 target/. The ranks of each number of ranks are processes that have both backends; everything is measured in turns.
 """
 
@@ -24,6 +24,7 @@ import training
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+DOCUMENT = ROOT / "docs" / "pytorch.md"
 SIZES = [8, 256, 1 << 10, 8 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
 NAMES = {1 << 20: "M", 1 << 10: "K"}
 
@@ -32,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the PyTorch backend beside gloo")
     parser.add_argument("--backend", default="rdmaccl", help="the backend that is compared with gloo")
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks")
-    parser.add_argument("--repeats", type=int, default=5, help="of each measurement; medians are shown")
+    parser.add_argument("--repeats", type=int, default=9, help="of each measurement; medians are shown")
     parser.add_argument("--quick", action="store_true", help="few sizes, once: whether it runs at all; writes nothing")
     options = parser.parse_args()
     if options.quick:
@@ -42,9 +43,10 @@ def main() -> None:
         loop = calls.compile_loop(Path(folder)) if options.backend == "rdmaccl" else None
         for ranks in (int(n) for n in options.ranks.split(",")):
             results["ranks"][ranks] = on_ranks(ranks, options, loop, Path(folder))
-    show(results, options.backend)
+    text = tables(results, options.backend)
+    print(f"\n{text}", flush=True)
     if not options.quick:
-        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        write(text, results)
 
 
 def on_ranks(ranks: int, options: argparse.Namespace, loop: Path | None, folder: Path) -> dict:
@@ -87,24 +89,39 @@ def in_words(size: int) -> str:
     return next((f"{size // unit}{letter}" for unit, letter in NAMES.items() if size >= unit), str(size))
 
 
-def show(results: dict, backend: str) -> None:
+def tables(results: dict, backend: str) -> str:
+    lines: list[str] = []
     for ranks, of in results["ranks"].items():
-        print(f"\n`dist.all_reduce`, blocking, {ranks} ranks on {results['cores']} cores, µs per call:\n")
-        print(f"| bytes | C ABI | {backend} | gloo | gloo ÷ {backend} |\n| ---: | ---: | ---: | ---: | ---: |")
+        lines += [
+            f"`dist.all_reduce`, blocking, {ranks} ranks on {results['cores']} cores, µs per call:\n",
+            f"| bytes | C ABI | {backend} | gloo | gloo ÷ {backend} |\n| ---: | ---: | ---: | ---: | ---: |",
+        ]
         for row in of["all_reduce"]:
             ours, gloo = row[backend], row["gloo"]
             by_c = f"{row['C']:.1f}" if "C" in row else ""
-            print(f"| {in_words(row['bytes'])} | {by_c} | {ours:.1f} | {gloo:.1f} | {gloo / ours:.1f} |")
-        first = of["all_reduce"][0]
+            lines.append(f"| {in_words(row['bytes'])} | {by_c} | {ours:.1f} | {gloo:.1f} | {gloo / ours:.1f} |")
+        first, ddp = of["all_reduce"][0], of["ddp"]
         if "C" in first:
-            print(f"\nabove the C ABI at 8 bytes: {first[backend] - first['C']:.1f} µs; PyTorch's own share of a call: {of['own']:.1f} µs")
-        ddp = of["ddp"]
-        print(f"\nDDP, {ddp['megabytes']:.1f} MB of gradients, {ranks} ranks, ms:\n")
-        print("| | step | without communication | communication | beside computation |\n| --- | ---: | ---: | ---: | ---: |")
+            above = first[backend] - first["C"]
+            lines.append(f"\nAbove the C ABI at 8 bytes: {above:.1f} µs; of a call that does nothing PyTorch takes {of['own']:.1f} µs.")
+        lines += [
+            f"\nDDP, {ddp['megabytes']:.1f} MB of gradients in buckets of 1 MB, {ranks} ranks, ms per step:\n",
+            "| | step | without communication | communication | of it beside computation |\n| --- | ---: | ---: | ---: | ---: |",
+        ]
         for name in (backend, "gloo"):
             row = ddp[name]
-            print(f"| {name} | {row['step']:.2f} | {row['alone']:.2f} | {row['communication']:.2f} | {of['overlap'][name]:.0%} |")
-        print(f"\ncommunication, gloo ÷ {backend}: {ddp['gloo']['communication'] / ddp[backend]['communication']:.1f}", flush=True)
+            numbers = " | ".join(f"{row[column]:.2f}" for column in ("step", "alone", "communication"))
+            lines.append(f"| {name} | {numbers} | {of['overlap'][name]:.0%} |")
+        ratio = ddp["gloo"]["communication"] / ddp[backend]["communication"]
+        lines.append(f"\nCommunication of DDP, gloo ÷ {backend}: {ratio:.1f}\n")
+    return "\n".join(lines)
+
+
+def write(text: str, results: dict) -> None:
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    head, begin, rest = DOCUMENT.read_text().partition("<!-- torch: measured -->\n")
+    _, end, tail = rest.partition("<!-- torch: end -->\n")
+    DOCUMENT.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
 
 
 if __name__ == "__main__":
