@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import tempfile
+import time
 from pathlib import Path
 
 # Each rank has one core at the most.
@@ -38,7 +39,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.ranks, options.repeats = "2", 1
-    results = {"torch": torch.__version__, "cores": os.cpu_count(), "ranks": {}}
+    busy = others()
+    if busy > 0.1:
+        print(f"warning: others use {busy:.0%} of this machine: nothing measured now says much", flush=True)
+    results = {"busy": round(busy, 2), "torch": torch.__version__, "cores": os.cpu_count(), "ranks": {}}
     with tempfile.TemporaryDirectory() as folder:
         loop = calls.compile_loop(Path(folder)) if options.backend == "rdmaccl" else None
         for ranks in (int(n) for n in options.ranks.split(",")):
@@ -47,6 +51,18 @@ def main() -> None:
     print(f"\n{text}", flush=True)
     if not options.quick:
         write(text, results)
+
+
+def others() -> float:
+    """The share of the cores that others use, before anything is measured."""
+
+    def read() -> tuple[int, int]:
+        with open("/proc/stat") as file:
+            times = [int(word) for word in file.readline().split()[1:]]
+        return sum(times), times[3] + times[4]
+
+    (all_before, idle_before), _, (all_after, idle_after) = read(), time.sleep(1), read()
+    return 1 - (idle_after - idle_before) / (all_after - all_before)
 
 
 def on_ranks(ranks: int, options: argparse.Namespace, loop: Path | None, folder: Path) -> dict:
