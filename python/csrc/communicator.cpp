@@ -1,5 +1,7 @@
 #include "communicator.hpp"
 
+#include "store.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -142,7 +144,9 @@ cclUniqueId exchange_id(c10d::Store& store, const std::string& key, int rank, mi
     store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof id));
     return id;
   }
-  store.wait({key}, timeout);
+  if (!await(store, key, Deadline(timeout))) {
+    raise("rdmaccl: joining the process group: rank 0 has not come in " + std::to_string(timeout.count()) + " ms");
+  }
   const auto bytes = store.get(key);
   TORCH_CHECK(bytes.size() == sizeof id, "rdmaccl: the store has ", bytes.size(), " bytes in place of an id");
   std::memcpy(&id, bytes.data(), sizeof id);

@@ -18,15 +18,9 @@ namespace {
 
 constexpr auto kIdKey = "rdmaccl/id";
 
-// A few characters that tell this group from those before it.
+// A few characters that tell this group from those before it, and do not give its id away.
 std::string token_of(const cclUniqueId& id) {
-  constexpr auto digits = "0123456789abcdef";
-  std::string token;
-  for (const char byte : id.internal) {
-    token += digits[static_cast<unsigned char>(byte) >> 4];
-    token += digits[static_cast<unsigned char>(byte) & 15];
-  }
-  return std::to_string(std::hash<std::string>{}(token));
+  return std::to_string(std::hash<std::string_view>{}({id.internal, sizeof id.internal}));
 }
 
 }  // namespace
@@ -45,11 +39,19 @@ ProcessGroupRdmaccl::ProcessGroupRdmaccl(
   token_ = token_of(id);
   store_ = c10::make_intrusive<c10d::PrefixStore>("rdmaccl/" + token_, store);
   communicator_ = std::make_unique<Communicator>(settings());
-  communicator_->join(id, rank, size);
-  if (rank == 0) {
-    // All have joined, so all have read it; the next group on this store must not.
-    store->deleteKey(kIdKey);
+  // All that have joined have read it, and who comes too late must not; nor must the next group on this store.
+  const auto forget_id = [&] {
+    if (rank == 0) {
+      store->deleteKey(kIdKey);
+    }
+  };
+  try {
+    communicator_->join(id, rank, size);
+  } catch (...) {
+    forget_id();
+    throw;
   }
+  forget_id();
   const auto fault = [group = communicator_.get()] { return group->fault(); };
   transfers_ = std::make_shared<Transfers>(store_, rank, size, settings(), fault);
   init();
