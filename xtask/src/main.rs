@@ -29,6 +29,7 @@ mod shell;
 mod softroce;
 mod tally;
 mod tools;
+mod torch;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -125,13 +126,15 @@ enum Check {
     ChaosPart,
     /// RDMA on the kernel's software device, in a guest where this kernel has none: what `softroce` does
     SoftrocePart,
+    /// The PyTorch backend: PyTorch's own tests and ours, the wheel, the examples
+    Torch,
     /// No allocation and no system call in a small collective; its instructions
     Counts,
     /// The README's commands
     Readme,
 }
 
-const ALL: [Check; 19] = [
+const ALL: [Check; 20] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -149,6 +152,7 @@ const ALL: [Check; 19] = [
     Check::Peers,
     Check::ChaosPart,
     Check::SoftrocePart,
+    Check::Torch,
     Check::Counts,
     Check::Readme,
 ];
@@ -173,6 +177,7 @@ impl Check {
             Check::Peers => peers::check(),
             Check::ChaosPart => chaos::check(),
             Check::SoftrocePart => softroce::check(),
+            Check::Torch => torch::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),
         }

@@ -4,11 +4,10 @@ use crate::shell::{command, root, run};
 use crate::tally::Outcome;
 
 pub(crate) fn check() -> Outcome {
-    let text = match std::fs::read_to_string(root().join("README.md")) {
-        Ok(text) => text,
-        Err(why) => return Outcome::Failed(format!("README.md: {why}")),
+    let commands = match commands_of("sh") {
+        Ok(commands) => commands,
+        Err(why) => return Outcome::Failed(why),
     };
-    let commands = commands(&text);
     if commands.is_empty() {
         return Outcome::Failed("README.md shows no command in a ```sh block".into());
     }
@@ -22,15 +21,23 @@ pub(crate) fn check() -> Outcome {
     Outcome::tests(commands.len() as u64, Vec::new())
 }
 
-/// The lines of `sh` blocks, continued lines joined. Left out: getting the repository, and `xtask test`, which
+/// The commands of the README's blocks with this word behind the fence: `sh` blocks are run by this check, `shell` ones,
+/// which need PyTorch, by another.
+pub(crate) fn commands_of(fence: &str) -> Result<Vec<String>, String> {
+    let text =
+        std::fs::read_to_string(root().join("README.md")).map_err(|why| format!("README.md: {why}"))?;
+    Ok(commands(&text, fence))
+}
+
+/// The lines of the blocks, continued lines joined. Left out: getting the repository, and `xtask test`, which
 /// is what runs this.
-fn commands(text: &str) -> Vec<String> {
+fn commands(text: &str, fence: &str) -> Vec<String> {
     let mut inside = false;
     let mut found: Vec<String> = Vec::new();
     let mut continued = false;
     for line in text.lines() {
         if line.starts_with("```") {
-            inside = !inside && matches!(line.trim_start_matches('`').trim(), "sh" | "bash");
+            inside = !inside && line.trim_start_matches('`').trim() == fence;
             continue;
         }
         let line = line.split(" #").next().unwrap_or_default().trim();
@@ -55,8 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_shell_blocks_are_commands() {
-        let text = "a\n```sh\ngit clone x\ncargo run  # comment\n\ncargo xtask test\nb \\\n  c\n```\n```rust\nlet x;\n```\n```text\ny\n```\n";
-        assert_eq!(commands(text), ["cargo run", "b c"]);
+    fn only_blocks_of_the_fence_are_commands() {
+        let text = "a\n```sh\ngit clone x\ncargo run  # comment\n\ncargo xtask test\nb \\\n  c\n```\n```rust\nlet x;\n```\n```text\ny\n```\n```shell\nz\n```\n";
+        assert_eq!(commands(text, "sh"), ["cargo run", "b c"]);
+        assert_eq!(commands(text, "shell"), ["z"]);
     }
 }

@@ -25,6 +25,12 @@ pub(crate) fn need_all(wanted: &[(&str, &str)]) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
+/// Installs packages that are no programs, and of which the caller knows that they are missing.
+pub(crate) fn need_packages(what: &str, packages: &[&str]) -> Result<(), String> {
+    let missing: Vec<_> = packages.iter().map(|package| (what, *package)).collect();
+    install(&missing)
+}
+
 /// Where a program is, or a file with a path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,0 +1,114 @@
+"""Groups that come and go in the same processes leave nothing behind: `python python/tests lifecycle`."""
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+from failures import expect, initialise, on_ranks, scenarios
+from harness import Outcome
+
+WORLD = 3
+ROUNDS = 20
+# The first rounds load and allocate what stays for good.
+SETTLED = 5
+# Of resident memory, over all the rounds that count: what the allocator and PyTorch's own records take.
+GROWTH_MIB = 4.0
+
+
+def footprint() -> tuple[int, int, float]:
+    """Threads, descriptors, and MiB of resident memory of this process."""
+    gc.collect()
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":", 1) for line in file)
+    return int(status["Threads"]), len(os.listdir("/proc/self/fd")), int(status["VmRSS"].split()[0]) / 1024
+
+
+def one_round(backend: str, rank: int, file: str) -> None:
+    initialise(backend, rank, WORLD, file)
+    group = dist.new_group()
+    big = torch.full((1 << 18,), float(rank))
+    works = [dist.all_reduce(big, async_op=True), dist.all_reduce(torch.ones(8), group=group, async_op=True)]
+    works.append(dist.isend(torch.full((10,), float(rank)), (rank + 1) % WORLD))
+    found = torch.empty(10)
+    dist.recv(found, (rank - 1) % WORLD)
+    for work in works:
+        work.wait()
+    assert float(big[0]) == sum(range(WORLD)) and float(found[0]) == (rank - 1) % WORLD
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def again_and_again(backend: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+
+        def main(rank: int) -> list[tuple[int, int, float]]:
+            found = []
+            for number in range(ROUNDS):
+                one_round(backend, rank, os.path.join(folder, f"store{number}"))
+                found.append(footprint())
+            return found
+
+        seen = on_ranks(WORLD, main)
+    expect(len(seen) == WORLD, "all ranks came through", seen)
+    for rank, rounds in seen.items():
+        (threads, files, memory), last = rounds[SETTLED - 1], rounds[-1]
+        print(
+            f"MEASURED rank {rank}, rounds {SETTLED} and {ROUNDS}: {threads} and {last[0]} threads, "
+            f"{files} and {last[1]} descriptors, {memory:.1f} and {last[2]:.1f} MiB"
+        )
+        expect(last[0] <= threads and last[1] <= files, f"threads or descriptors grow on rank {rank}", {rank: rounds})
+        expect(last[2] - memory < GROWTH_MIB, f"memory grows on rank {rank}", {rank: rounds})
+
+
+def abort_then_again(backend: str) -> None:
+    """An aborted group, with a call that never ends, does not stand in the way of the next one."""
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def main(rank: int) -> str:
+            initialise(backend, rank, WORLD, os.path.join(folder, "first"))
+            dist.barrier()
+            if rank != 1:
+                dist.all_reduce(torch.ones(4), async_op=True)
+            dist.distributed_c10d._abort_process_group()
+            initialise(backend, rank, WORLD, os.path.join(folder, "second"))
+            total = torch.ones(4)
+            dist.all_reduce(total)
+            dist.destroy_process_group()
+            return f"sum {float(total[0])}"
+
+        seen = on_ranks(WORLD, main)
+    expect(seen == dict.fromkeys(range(WORLD), f"sum {float(WORLD)}"), "the second group works", seen)
+
+
+# A whole interpreter, which ends as any program does.
+FORGETFUL = """
+import sys, torch, torch.distributed as dist
+sys.path.insert(0, {tests!r})
+from failures import initialise
+initialise({backend!r}, {rank}, {world}, {file!r})
+dist.all_reduce(torch.ones(4))
+work = dist.all_reduce(torch.ones(4), async_op=True)
+dist.new_group()
+sys.exit(7)
+"""
+
+
+def no_destroy(backend: str) -> None:
+    """Programs that end without destroying their group, or waiting for it, end nevertheless, and as they say."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, tests = os.path.join(folder, "store"), os.path.dirname(os.path.abspath(__file__))
+        programs = [FORGETFUL.format(tests=tests, backend=backend, rank=rank, world=2, file=file) for rank in range(2)]
+        running = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+        codes = {rank: process.wait(60) for rank, process in enumerate(running)}
+    expect(codes == {0: 7, 1: 7}, "every program ends with its code", codes)
+
+
+def outcomes(backend: str, names: list[str]) -> list[Outcome]:
+    of = {"twenty_groups_one_after_the_other": again_and_again, "abort_then_again": abort_then_again, "end_without_destroy": no_destroy}
+    return scenarios(backend, names, of)

@@ -1,0 +1,135 @@
+"""send and recv: every type, any order, tags, any source, both ways at once, batches."""
+
+import torch
+import torch.distributed as dist
+
+from ranks import SHAPES, WORLD, Ranks, every, layouts, tensor
+
+
+class Transfers(Ranks):
+    @property
+    def right(self) -> int:
+        return (self.rank + 1) % WORLD
+
+    @property
+    def left(self) -> int:
+        return (self.rank - 1) % WORLD
+
+    def test_blocking(self) -> None:
+        for dtype, shape in every(self.types, SHAPES):
+            found = torch.empty(shape, dtype=dtype)
+            if self.rank % 2 == 0:
+                dist.send(tensor(self.rank, shape, dtype, 0, 1), self.rank + 1)
+            else:
+                self.assertEqual(dist.recv(found, self.rank - 1), self.rank - 1)
+                self.same(found, tensor(self.rank - 1, shape, dtype, 0, 1), (dtype, shape))
+
+    def test_layouts(self) -> None:
+        self.beyond_gloo("sends whole tensors only")
+        source = tensor(0, (6, 4), torch.float32)
+        for layout, mine in layouts(source, gaps=True):
+            found = torch.zeros(4, 6).t()
+            send = dist.isend(mine, self.right)
+            dist.recv(found, self.left)
+            send.wait()
+            self.same(found, source, layout)
+
+    def test_ring_of_large_ones(self) -> None:
+        """Every rank sends first: nothing may wait for the receiver's buffer."""
+        sent = torch.full((1 << 20,), float(self.rank))
+        found = torch.empty_like(sent)
+        send = dist.isend(sent, self.right)
+        receive = dist.irecv(found, self.left)
+        for work in (send, receive):
+            work.wait()
+            self.assertTrue(work.is_completed())
+        self.same(found, torch.full_like(sent, float(self.left)), "ring")
+
+    def test_all_pairs_in_any_order(self) -> None:
+        """Each rank posts its receives and sends in an order of its own, and waits in another."""
+        found = {peer: torch.empty(100 + peer) for peer in self.others}
+        works = []
+        for peer in sorted(self.others, key=lambda p: (p * 3 + self.rank * 5) % 7):
+            post = [
+                lambda p=peer: dist.irecv(found[p], p),
+                lambda p=peer: dist.isend(torch.full((100 + self.rank,), float(self.rank)), p),
+            ]
+            works += [one() for one in (post if (peer + self.rank) % 2 else reversed(post))]
+        for work in reversed(works):
+            work.wait()
+        for peer, one in found.items():
+            self.same(one, torch.full((100 + peer,), float(peer)), peer)
+
+    def test_tags_arrive_in_another_order(self) -> None:
+        tags = [5, 1, 9, 0, 7]
+        works = [dist.isend(torch.full((3,), float(tag)), self.right, tag=tag) for tag in tags]
+        for tag in sorted(tags):
+            found = torch.empty(3)
+            dist.recv(found, self.left, tag=tag)
+            self.same(found, torch.full((3,), float(tag)), tag)
+        for work in works:
+            work.wait()
+
+    def test_equal_tags_keep_their_order(self) -> None:
+        works = [dist.isend(torch.tensor([float(i)]), self.right, tag=4) for i in range(50)]
+        for index in range(50):
+            found = torch.empty(1)
+            dist.recv(found, self.left, tag=4)
+            self.same(found, torch.tensor([float(index)]), index)
+        for work in works:
+            work.wait()
+
+    def test_any_source(self) -> None:
+        if self.rank == 0:
+            senders = set()
+            for _ in self.others:
+                found = torch.empty(10)
+                sender = dist.recv(found)
+                self.same(found, torch.full((10,), float(sender)), sender)
+                senders.add(sender)
+            self.assertEqual(senders, set(self.others))
+        else:
+            dist.send(torch.full((10,), float(self.rank)), 0)
+        dist.barrier()
+
+    def test_any_source_with_a_tag(self) -> None:
+        if self.rank == 1:
+            found = torch.empty(1)
+            self.assertEqual(dist.recv(found, tag=3), 3)
+            self.same(found, torch.tensor([33.0]), "tag 3")
+            self.assertEqual(dist.recv(found, tag=2), 2)
+            self.same(found, torch.tensor([22.0]), "tag 2")
+        elif self.rank >= 2:
+            dist.send(torch.tensor([11.0 * self.rank]), 1, tag=self.rank)
+        dist.barrier()
+
+    def test_beside_collectives(self) -> None:
+        """A transfer that nobody has met yet does not hold up collectives."""
+        found = torch.empty(5)
+        receive = dist.irecv(found, self.left, tag=8)
+        total = torch.ones(5)
+        dist.all_reduce(total)
+        self.same(total, torch.full((5,), float(WORLD)), "collective")
+        dist.send(torch.full((5,), float(self.rank)), self.right, tag=8)
+        receive.wait()
+        self.same(found, torch.full((5,), float(self.left)), "transfer")
+
+    def test_batch(self) -> None:
+        found = {peer: torch.empty(peer + 1) for peer in self.others}
+        operations = [dist.P2POp(dist.irecv, found[peer], peer) for peer in self.others]
+        operations += [dist.P2POp(dist.isend, torch.full((self.rank + 1,), float(self.rank)), peer) for peer in self.others]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        for peer, one in found.items():
+            self.same(one, torch.full((peer + 1,), float(peer)), peer)
+
+    def test_in_a_subgroup(self) -> None:
+        """Ranks of the whole group name the peers."""
+        group = dist.new_group([1, 3])
+        if self.rank == 1:
+            dist.send(torch.tensor([7.0]), 3, group=group)
+        elif self.rank == 3:
+            found = torch.empty(1)
+            dist.recv(found, 1, group=group)
+            self.same(found, torch.tensor([7.0]), "subgroup")
+        dist.barrier()
