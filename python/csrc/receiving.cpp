@@ -67,7 +67,7 @@ void Transfers::run_door() {
       if (invitation && !is_closing_) {
         const auto from = invitation->from;
         End& end = receivers_.try_emplace(from, pair_settings(from, rank_)).first->second;
-        end.thread = std::thread([this, &end, from, id = invitation->id] { run_receiver(end, from, id); });
+        end.thread = thread([&end, from, id = invitation->id](Transfers& self) { self.run_receiver(end, from, id); });
         ++next;
         break;
       }

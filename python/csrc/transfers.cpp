@@ -30,10 +30,6 @@ Transfers::Transfers(
     std::function<std::exception_ptr()> fault)
     : store_(std::move(store)), rank_(rank), size_(size), settings_(std::move(settings)), fault_(std::move(fault)) {}
 
-Transfers::~Transfers() {
-  stop();
-}
-
 Settings Transfers::pair_settings(int from, int to) const {
   auto settings = settings_;
   settings.name += " transfers " + std::to_string(from) + " to " + std::to_string(to);
@@ -52,7 +48,7 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
   end.queue.push_back({std::move(work), std::move(flat), bytes, tag});
   if (!end.thread.joinable()) {
     end.is_connecting = true;
-    end.thread = std::thread([this, &end, to] { run_sender(end, to); });
+    end.thread = thread([&end, to](Transfers& self) { self.run_sender(end, to); });
     open_door();
   }
   changed_.notify_all();
@@ -84,7 +80,7 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
 
 void Transfers::open_door() {
   if (!door_.joinable()) {
-    door_ = std::thread([this] { run_door(); });
+    door_ = thread([](Transfers& self) { self.run_door(); });
   }
 }
 
@@ -142,7 +138,20 @@ void Transfers::abort() {
   }
 }
 
-void Transfers::stop() {
+namespace {
+
+// Waits for a thread, unless it is this one: that ends by itself.
+void part_with(std::thread& thread) {
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else if (thread.joinable()) {
+    thread.join();
+  }
+}
+
+}  // namespace
+
+void Transfers::close() {
   std::unique_lock lock(mutex_);
   is_closing_ = true;
   for (auto* ends : {&senders_, &receivers_}) {
@@ -161,14 +170,10 @@ void Transfers::stop() {
     finish(recv, -1, failure("rdmaccl: the process group was shut down before this receive was over"));
   }
   // The doorkeeper first: it makes receivers.
-  if (door_.joinable()) {
-    door_.join();
-  }
+  part_with(door_);
   for (auto* ends : {&senders_, &receivers_}) {
     for (auto& [rank, end] : *ends) {
-      if (end.thread.joinable()) {
-        end.thread.join();
-      }
+      part_with(end.thread);
     }
   }
 }

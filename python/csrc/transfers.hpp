@@ -46,8 +46,6 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
       int size,
       Settings settings,
       std::function<std::exception_ptr()> fault);
-  // Aborts what runs.
-  ~Transfers();
 
   void send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int to, int tag);
   // From anybody: `from` is negative.
@@ -56,9 +54,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   // Ends everything with an error, here and at the peers.
   void abort();
   // Leaves: peers that wait for no message of this rank do not notice.
-  void close() {
-    stop();
-  }
+  void close();
 
  private:
   friend class TransferWork;
@@ -101,6 +97,11 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     bool is_connecting = false;
   };
 
+  // Starts a thread, which keeps this object. The last of a process group may go in what a thread's own work calls back.
+  template <class Work>
+  std::thread thread(Work work) {
+    return std::thread([self = shared_from_this(), work = std::move(work)] { work(*self); });
+  }
   // The threads' work.
   void run_sender(End& end, int to);
   void run_receiver(End& end, int from, const cclUniqueId& id);
@@ -129,7 +130,6 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   void fail_strangers(const std::exception_ptr& fault);
   // Ends a receive that no message has come for; false: one has.
   bool give_up(const TransferWork& work, const std::exception_ptr& error);
-  void stop();
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;

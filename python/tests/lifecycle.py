@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 
 import torch
 import torch.distributed as dist
@@ -86,6 +87,35 @@ def abort_then_again(backend: str) -> None:
     expect(seen == dict.fromkeys(range(WORLD), f"sum {float(WORLD)}"), "the second group works", seen)
 
 
+def destroyed_by_its_own_work(backend: str) -> None:
+    """A group that is destroyed by what its own thread calls back, after a transfer and after a collective."""
+
+    def issue(kind: str, rank: int) -> dist.Work:
+        if kind == "collective":
+            return dist.all_reduce(torch.ones(4), async_op=True)
+        data = torch.full((10,), float(rank))
+        return dist.isend(data, 1) if rank == 0 else dist.irecv(data, 0)
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def main(rank: int) -> str:
+            for kind in ("transfer", "collective"):
+                initialise(backend, rank, 2, os.path.join(folder, kind))
+                gone = threading.Event()
+                future = issue(kind, rank).get_future()
+
+                def end(_: torch.futures.Future) -> None:
+                    dist.destroy_process_group()
+                    gone.set()
+
+                future.then(end)
+                expect(gone.wait(20), f"the group is destroyed after a {kind}", rank)
+            return "done"
+
+        seen = on_ranks(2, main)
+    expect(seen == {0: "done", 1: "done"}, "both ranks come through", seen)
+
+
 # A whole interpreter, which ends as any program does.
 FORGETFUL = """
 import sys, torch, torch.distributed as dist
@@ -110,5 +140,10 @@ def no_destroy(backend: str) -> None:
 
 
 def outcomes(backend: str, names: list[str]) -> list[Outcome]:
-    of = {"twenty_groups_one_after_the_other": again_and_again, "abort_then_again": abort_then_again, "end_without_destroy": no_destroy}
+    of = {
+        "twenty_groups_one_after_the_other": again_and_again,
+        "abort_then_again": abort_then_again,
+        "destroyed_by_its_own_work": destroyed_by_its_own_work,
+        "end_without_destroy": no_destroy,
+    }
     return scenarios(backend, names, of)
