@@ -22,20 +22,6 @@ void require_times(const at::Tensor& longer, const at::Tensor& shorter, int time
       " ranks one must have ", times, " times as many as the other");
 }
 
-// Makes calls together: those that fit each other go at once, and they end as one.
-template <class Each>
-cclResult_t together(size_t count, Each&& each) {
-  if (count == 1) {
-    return each(0);
-  }
-  cclGroupStart();
-  for (size_t i = 0; i < count; ++i) {
-    // A refusal comes out of the group's end as well.
-    each(i);
-  }
-  return cclGroupEnd();
-}
-
 void restore(const std::vector<Flat>& flats) {
   for (const auto& flat : flats) {
     flat.restore();

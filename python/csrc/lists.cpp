@@ -75,12 +75,10 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather_coalesced(
   return make(
       call(OpType::ALLGATHER_COALESCED, "rdmaccl:all_gather", opts), inputs, outputs,
       [&, comm = communicator_->get()](cclStream_t stream) {
-        cclGroupStart();
-        for (size_t i = 0; i < inputs.size(); ++i) {
+        return together(inputs.size(), [&](size_t i) {
           const auto elements = moved(inputs[i].scalar_type());
-          cclAllGather(from[i].data(), into[i].data(), elements.in(inputs[i]), elements.type, comm, stream);
-        }
-        return cclGroupEnd();
+          return cclAllGather(from[i].data(), into[i].data(), elements.in(inputs[i]), elements.type, comm, stream);
+        });
       },
       [from, into] {
         for (const auto& list : into) {

@@ -30,4 +30,18 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::make(
   return work;
 }
 
+// Makes calls together: those that fit each other go at once, and they end as one.
+template <class Each>
+cclResult_t together(size_t count, Each&& each) {
+  if (count == 1) {
+    return each(0);
+  }
+  cclGroupStart();
+  for (size_t i = 0; i < count; ++i) {
+    // A refusal comes out of the group's end as well.
+    each(i);
+  }
+  return cclGroupEnd();
+}
+
 }  // namespace rdmaccl
