@@ -40,7 +40,8 @@ pub(crate) struct Rails {
 
 /// A message as its work request needs it.
 pub(crate) struct Message {
-    /// The header, and its bytes if they are in the line.
+    pub(crate) header: [u8; HEADER],
+    /// The header in its line, and its bytes if they are there too.
     pub(crate) head: Sge,
     pub(crate) to: Remote,
     pub(crate) immediate: u32,
@@ -184,11 +185,12 @@ impl Outgoing {
     #[inline]
     fn put(&self, slot: u32, header: Header, is_inline: bool, rails: usize) -> Message {
         let Rails { rings, region } = &self.rails[rails];
-        write_header(self.line(slot, FRONT - HEADER, HEADER), header.encode());
         let bytes = HEADER + if is_inline { header.len as usize } else { 0 };
         let head = region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
         let to = rings.at(self.offset + u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
-        Message { head, to, immediate: Immediate::Piece { link: self.number, slot }.encode() }
+        let header = header.encode();
+        write_header(self.line(slot, FRONT - HEADER, HEADER), header);
+        Message { header, head, to, immediate: Immediate::Piece { link: self.number, slot }.encode() }
     }
 
     /// Where the next message goes by the receiver's offer over a pair of rails, and with what number.

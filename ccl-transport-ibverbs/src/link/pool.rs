@@ -1,6 +1,9 @@
-//! Where pieces wait to be sent: slots that all links of a rank share, registered with every device.
+//! Where pieces wait to be sent: slots that all links of a rank share, registered with every device. Each has room for a
+//! header in front: a piece for one link is sent with it in one go.
 
 use super::adapter::Adapter;
+use super::sys::write_header;
+use super::wire::{FRONT, HEADER};
 use crate::verbs::{Memory, Region, Sge};
 use ccl_core::Result;
 use ccl_core::simd::PieceMut;
@@ -11,7 +14,8 @@ const CHUNK: usize = 1 << 20;
 /// The slots. Those that came back last are given out first, as they are still in the cache.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    slot_bytes: usize,
+    /// The distance of two slots.
+    stride: usize,
     per_chunk: usize,
     chunks: Vec<Chunk>,
     free: Vec<u32>,
@@ -28,8 +32,9 @@ struct Chunk {
 
 impl Pool {
     pub(crate) fn new(slot_bytes: usize) -> Pool {
-        let per_chunk = (CHUNK / slot_bytes).max(1);
-        Pool { slot_bytes, per_chunk, chunks: Vec::new(), free: Vec::new(), users: Vec::new() }
+        let stride = FRONT + slot_bytes.next_multiple_of(FRONT);
+        let per_chunk = (CHUNK / stride).max(1);
+        Pool { stride, per_chunk, chunks: Vec::new(), free: Vec::new(), users: Vec::new() }
     }
 
     /// Whether no slot is free.
@@ -46,7 +51,7 @@ impl Pool {
 
     #[cold]
     fn grow(&mut self, adapters: &[Adapter]) -> Result<()> {
-        let memory = Memory::allocate(self.per_chunk * self.slot_bytes)?;
+        let memory = Memory::allocate(self.per_chunk * self.stride)?;
         let regions =
             adapters.iter().map(|adapter| adapter.register_sends(&memory)).collect::<Result<_>>()?;
         let first = self.users.len() as u32;
@@ -95,14 +100,35 @@ impl Pool {
         chunk.regions[adapter].sge(chunk.memory.slice(offset, len))
     }
 
+    /// The header in front of a piece, and both together for a device; unless several links need the slot, as each has a
+    /// header of its own.
+    #[inline]
+    pub(crate) fn headed(
+        &self,
+        slot: u32,
+        header: [u8; HEADER],
+        len: usize,
+        adapter: usize,
+    ) -> Option<Sge> {
+        if self.users[slot as usize] > 1 {
+            return None;
+        }
+        let (chunk, offset) = self.place(slot);
+        let chunk = &self.chunks[chunk];
+        let offset = offset - HEADER;
+        write_header(chunk.memory.slice_mut(offset, HEADER), header);
+        Some(chunk.regions[adapter].sge(chunk.memory.slice(offset, HEADER + len)))
+    }
+
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.memory.len() as u64).sum()
     }
 
+    /// The chunk of a slot, and where its piece begins there.
     fn place(&self, slot: u32) -> (usize, usize) {
         let slot = slot as usize;
-        (slot / self.per_chunk, slot % self.per_chunk * self.slot_bytes)
+        (slot / self.per_chunk, slot % self.per_chunk * self.stride + FRONT)
     }
 }
 
@@ -126,8 +152,8 @@ mod tests {
         assert_eq!(take(&mut pool), a);
         let all: std::collections::HashSet<_> = (0..300).map(|_| take(&mut pool)).collect();
         assert_eq!(all.len(), 300);
-        assert_eq!(pool.bytes(), 3 << 20);
-        let (x, y) = (pool.piece(127, 8192), pool.piece(128, 1));
+        assert_eq!(pool.bytes(), 3 * 127 * (8192 + 64), "127 slots with their room for headers fit a chunk");
+        let (x, y) = (pool.piece(126, 8192), pool.piece(127, 1));
         assert_ne!(x.as_mut_ptr(), y.as_mut_ptr());
     }
 }

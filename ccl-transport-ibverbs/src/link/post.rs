@@ -2,7 +2,7 @@
 
 use super::group::SMALL;
 use super::lane::Notice;
-use super::outgoing::{Body, Outgoing};
+use super::outgoing::{Body, Message, Outgoing};
 use super::transport::IbTransport;
 use crate::verbs::{Remote, Sge};
 use ccl_core::simd::Piece;
@@ -62,19 +62,39 @@ impl IbTransport {
         };
         let message = outgoing.message(tag, len, released, bytes.is_none(), rails);
         outgoing.published(len, body, direct.is_some(), Some(at));
-        match (direct, bytes) {
-            (Some((to, immediate)), Some(bytes)) => {
-                self.post(link, lane, len, body, (&[bytes], to, immediate));
-            }
-            (_, Some(bytes)) => {
-                self.post(link, lane, len, body, (&[message.head, bytes], message.to, message.immediate));
-            }
-            (_, None) => self.post(link, lane, len, body, (&[message.head], message.to, message.immediate)),
-        }
+        self.carry(link, lane, len, (body, bytes), message, direct);
         Ok(())
     }
 
-    /// Gives a lane one message of a link.
+    /// Gives a lane one message of a link: to where it was offered, or with its header in front.
+    #[inline]
+    fn carry(
+        &mut self,
+        link: u32,
+        lane: usize,
+        len: usize,
+        (body, bytes): (Body, Option<Sge>),
+        Message { header, head, to, immediate }: Message,
+        direct: Option<(Remote, u32)>,
+    ) {
+        let Some(bytes) = bytes else {
+            return self.post(link, lane, len, body, (&[head], to, immediate));
+        };
+        if let Some((to, immediate)) = direct {
+            return self.post(link, lane, len, body, (&[bytes], to, immediate));
+        }
+        let adapter = self.lanes[lane].seat.adapter;
+        let whole = match body {
+            Body::Slot(slot) => self.pool.headed(slot, header, len, adapter),
+            Body::Line | Body::User(_) => None,
+        };
+        match whole {
+            Some(whole) => self.post(link, lane, len, body, (&[whole], to, immediate)),
+            None => self.post(link, lane, len, body, (&[head, bytes], to, immediate)),
+        }
+    }
+
+    /// Posts a work request for one message of a link.
     #[inline]
     fn post(
         &mut self,
@@ -123,13 +143,7 @@ impl IbTransport {
                 let rails = self.lanes[lane].seat.rails;
                 let message = self.outgoing[link as usize].again(slot, (at, rails), released);
                 self.lanes[lane].work.resent += 1;
-                let place = (message.to, message.immediate);
-                match bytes {
-                    Some(bytes) => {
-                        self.post(link, lane, len, body, (&[message.head, bytes], place.0, place.1));
-                    }
-                    None => self.post(link, lane, len, body, (&[message.head], place.0, place.1)),
-                }
+                self.carry(link, lane, len, (body, bytes), message, None);
             }
         }
         self.chores |= self.unsent;

@@ -8,10 +8,10 @@ use crate::shell::{capture, command, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Builds all of it; the folder of programs.
-pub(super) fn install() -> Result<PathBuf, String> {
+/// Builds all of it, with cargo's profile; the folder of programs.
+pub(super) fn install(profile: &str) -> Result<PathBuf, String> {
     let prefix = folder().join("prefix");
-    install::install(&prefix, "fast")?;
+    install::install(&prefix, profile)?;
     let programs = prefix.join("bin");
     compile(&prefix, &programs, &root().join("examples/c/03_launcher.c"), Linked::Shared)?;
     let source = root().join("benches/softroce/mpi_all_reduce.c");
