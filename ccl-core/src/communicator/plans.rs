@@ -137,7 +137,7 @@ pub(super) fn task(
 /// Multiplies and rotates word by word: calls are few words of our own making, so no attacker picks them
 /// and the standard hasher's strength would only cost time.
 #[derive(Default)]
-struct CallHasher(u64);
+pub(super) struct CallHasher(u64);
 
 impl Hasher for CallHasher {
     fn finish(&self) -> u64 {

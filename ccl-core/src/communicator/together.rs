@@ -321,9 +321,21 @@ impl Communicator {
         match &operation.what {
             What::Collective(call) => self.plans.find(call, in_place).is_some(),
             What::Uneven(..) => false,
-            What::Send(transfer) => self.has_end(transfer.peer, Side::Send),
-            What::Receive(transfer) => self.has_end(transfer.peer, Side::Receive),
+            What::Send(_) | What::Receive(_) => self.is_open(operation),
         }
+    }
+
+    /// Whether the link of a transfer is open.
+    fn is_open(&self, operation: &Operation<'_>) -> bool {
+        transfer_of(operation).is_none_or(|(side, transfer)| self.has_end(transfer.peer, side))
+    }
+
+    #[cold]
+    fn open_ends_of(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        let transfers: Vec<(Side, Transfer)> = operations.iter().filter_map(transfer_of).collect();
+        let calls = self.about_transfers(&transfers);
+        let ends = transfers.iter().map(|(side, transfer)| (transfer.peer, *side));
+        self.recorded(&calls, |this| this.open_ends(ends))
     }
 
     /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
@@ -338,18 +350,10 @@ impl Communicator {
         &mut self,
         operations: Vec<Operation<'b>>,
     ) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
-        let transfers = operations.iter().filter_map(|operation| match &operation.what {
-            What::Send(transfer) => Some((Side::Send, *transfer)),
-            What::Receive(transfer) => Some((Side::Receive, *transfer)),
-            What::Collective(_) | What::Uneven(..) => None,
-        });
-        let transfers: Vec<(Side, Transfer)> = transfers.collect();
-        if !transfers.iter().all(|(side, transfer)| self.has_end(transfer.peer, *side)) {
-            let calls = self.about_transfers(&transfers);
-            let ends = transfers.iter().map(|(side, transfer)| (transfer.peer, *side));
-            self.recorded(&calls, |this| this.open_ends(ends))?;
+        if !operations.iter().all(|operation| self.is_open(operation)) {
+            self.open_ends_of(&operations)?;
         }
-        let (mut prepared, mut to_self) = (Vec::new(), (VecDeque::new(), VecDeque::new()));
+        let (mut prepared, mut to_self) = (Vec::with_capacity(operations.len()), (VecDeque::new(), VecDeque::new()));
         for Operation { what, buffers } in operations {
             let in_place = buffers.is_in_place();
             let (line, call) = match &what {
@@ -399,5 +403,13 @@ impl Communicator {
             prepared.push((Line::Copies, call, buffers));
         }
         Ok(prepared)
+    }
+}
+
+fn transfer_of(operation: &Operation<'_>) -> Option<(Side, Transfer)> {
+    match &operation.what {
+        What::Send(transfer) => Some((Side::Send, *transfer)),
+        What::Receive(transfer) => Some((Side::Receive, *transfer)),
+        What::Collective(_) | What::Uneven(..) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
 use super::operation::Transfer;
-use super::plans::Prepared;
+use super::plans::{CallHasher, Prepared};
 use super::prepare::REFER_FROM;
 use super::{Communicator, fingerprint};
 use crate::DataType;
@@ -13,6 +13,7 @@ use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
 use crate::verify::May;
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
 /// Which side of a transfer this rank is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +51,7 @@ impl Side {
 /// The ends of the links on which this rank sends or receives.
 #[derive(Default)]
 pub(super) struct Transfers {
-    ends: HashMap<(Rank, Side), End>,
+    ends: HashMap<(Rank, Side), End, BuildHasherDefault<CallHasher>>,
     /// The schedule that copies what a rank sends itself.
     copy: Option<usize>,
 }
@@ -59,6 +60,8 @@ struct End {
     schedule: usize,
     /// Transfers that were issued on this link.
     issued: u64,
+    /// The last one, which is often the next.
+    last: Option<(Transfer, Prepared)>,
 }
 
 impl Transfers {
@@ -116,24 +119,34 @@ impl Communicator {
                 schedule.allow_offers(&program, &[may])?;
             }
             let schedule = self.plans.keep(schedule);
-            self.transfers.ends.insert((peer, side), End { schedule, issued: 0 });
+            self.transfers.ends.insert((peer, side), End { schedule, issued: 0, last: None });
         }
         Ok(())
     }
 
     /// A transfer on an open end.
-    pub(super) fn prepare_transfer(&self, side: Side, what: &Transfer) -> Result<Prepared> {
+    #[inline]
+    pub(super) fn prepare_transfer(&mut self, side: Side, what: &Transfer) -> Result<Prepared> {
+        match self.transfers.ends.get(&(what.peer, side)) {
+            Some(End { last: Some((last, prepared)), .. }) if last == what => Ok(prepared.clone()),
+            _ => self.prepare_new_transfer(side, what),
+        }
+    }
+
+    #[inline(never)]
+    fn prepare_new_transfer(&mut self, side: Side, what: &Transfer) -> Result<Prepared> {
         let layout =
             Layout::new(&transfer::SPEC, side.rank(), what.count, what.dtype, self.tile_bytes(what.dtype))?;
         let reducer = self.copier(what.dtype)?;
-        let end = self.transfers.ends.get(&(what.peer, side)).ok_or_else(|| {
+        let streams = self.streams(&layout);
+        let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
+        let end = self.transfers.ends.get_mut(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
         })?;
-        let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
-        let about = side.about(what, fingerprint);
-        let streams = self.streams(&layout);
         let task = self.plans.task(end.schedule, layout, reducer, streams)?;
-        Ok(Prepared::unshared(end.schedule, task, about))
+        let prepared = Prepared::unshared(end.schedule, task, side.about(what, fingerprint));
+        end.last = Some((*what, prepared.clone()));
+        Ok(prepared)
     }
 
     /// What a rank sends itself: a copy.
