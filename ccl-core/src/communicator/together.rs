@@ -353,7 +353,8 @@ impl Communicator {
         if !operations.iter().all(|operation| self.is_open(operation)) {
             self.open_ends_of(&operations)?;
         }
-        let (mut prepared, mut to_self) = (Vec::with_capacity(operations.len()), (VecDeque::new(), VecDeque::new()));
+        let (mut prepared, mut to_self) =
+            (Vec::with_capacity(operations.len()), (VecDeque::new(), VecDeque::new()));
         for Operation { what, buffers } in operations {
             let in_place = buffers.is_in_place();
             let (line, call) = match &what {

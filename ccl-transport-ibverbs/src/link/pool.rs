@@ -103,13 +103,7 @@ impl Pool {
     /// The header in front of a piece, and both together for a device; unless several links need the slot, as each has a
     /// header of its own.
     #[inline]
-    pub(crate) fn headed(
-        &self,
-        slot: u32,
-        header: [u8; HEADER],
-        len: usize,
-        adapter: usize,
-    ) -> Option<Sge> {
+    pub(crate) fn headed(&self, slot: u32, header: [u8; HEADER], len: usize, adapter: usize) -> Option<Sge> {
         if self.users[slot as usize] > 1 {
             return None;
         }

@@ -67,9 +67,11 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
     std::fs::create_dir_all(prepare::folder()).map_err(said)?;
     // No run is judged by an older one's report.
     let _ = std::fs::remove_file(guest::report());
-    // What is compared with others is what users get.
-    let profile = if options.iter().any(|option| option == "compare") { "release" } else { "fast" };
-    let program = programs::install(profile)?.join("ccl-softroce").to_string_lossy().into_owned();
+    let programs = programs::install()?;
+    if options.iter().any(|option| option == "compare") {
+        programs::optimise(&programs)?;
+    }
+    let program = programs.join("ccl-softroce").to_string_lossy().into_owned();
     let Ready::Guest(parts) = place else {
         println!("in this machine's kernel");
         return run(command(&program).args(options).arg("--json").arg(guest::report()));

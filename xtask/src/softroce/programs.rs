@@ -8,31 +8,44 @@ use crate::shell::{capture, command, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Builds all of it, with cargo's profile; the folder of programs.
-pub(super) fn install(profile: &str) -> Result<PathBuf, String> {
+/// What is compared with others.
+const COMPARED: [&str; 3] = ["all_reduce_perf", "broadcast_perf", "sendrecv_perf"];
+
+/// Builds all of it; the folder of programs.
+pub(super) fn install() -> Result<PathBuf, String> {
     let prefix = folder().join("prefix");
-    install::install(&prefix, profile)?;
+    install::install(&prefix, "fast")?;
     let programs = prefix.join("bin");
     compile(&prefix, &programs, &root().join("examples/c/03_launcher.c"), Linked::Shared)?;
     let source = root().join("benches/softroce/mpi_all_reduce.c");
     run(command("mpicc -O2 -Wall -Wextra -o").arg(programs.join("mpi_all_reduce")).arg(source))?;
-    let place = programs.join("hardware");
-    std::fs::copy(tests()?, &place).map_err(|e| format!("{}: {e}", place.display()))?;
+    // Built as `cargo xtask unit` builds them.
+    place("cargo test --workspace --test hardware --no-run", &["hardware"], &programs)?;
     Ok(programs)
 }
 
-/// The tests that need a device, built as `cargo xtask unit` builds them.
-fn tests() -> Result<PathBuf, String> {
-    let mut cargo = command("cargo test --workspace --test hardware --no-run --locked");
-    let said = capture(cargo.args(["--message-format", "json-render-diagnostics"]))?;
-    executable(&said).ok_or_else(|| "cargo has not built the test 'hardware'".into())
+/// Puts in their place the programs that are compared, as users get them: optimised across crates.
+pub(super) fn optimise(programs: &Path) -> Result<(), String> {
+    let bins: String = COMPARED.iter().map(|name| format!(" --bin {name}")).collect();
+    place(&format!("cargo build --release --package ccl-perf{bins}"), &COMPARED, programs)
 }
 
-/// The program among cargo's messages.
-fn executable(messages: &str) -> Option<PathBuf> {
+/// Builds programs and copies them into a folder.
+fn place(line: &str, names: &[&str], folder: &Path) -> Result<(), String> {
+    let said = capture(command(line).args(["--locked", "--message-format", "json-render-diagnostics"]))?;
+    for name in names {
+        let built = executable(&said, name).ok_or_else(|| format!("cargo has not built '{name}'"))?;
+        let place = folder.join(name);
+        std::fs::copy(built, &place).map_err(|e| format!("{}: {e}", place.display()))?;
+    }
+    Ok(())
+}
+
+/// A program among cargo's messages.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut tests = messages.filter(|message| message["target"]["name"] == "hardware");
-    tests.find_map(|message| Some(Path::new(message["executable"].as_str()?).to_path_buf()))
+    let mut built = messages.filter(|message| message["target"]["name"] == name);
+    built.find_map(|message| Some(Path::new(message["executable"].as_str()?).to_path_buf()))
 }
 
 #[cfg(test)]
@@ -40,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_test_is_found_among_what_cargo_says() {
+    fn a_program_is_found_among_what_cargo_says() {
         let said = r#"{"target":{"name":"ccl"},"executable":null}
             not json
             {"target":{"name":"other"},"executable":"/t/other"}
             {"target":{"name":"hardware"},"executable":"/t/hardware-0"}"#;
-        assert_eq!(executable(said), Some("/t/hardware-0".into()));
-        assert_eq!(executable(""), None);
+        assert_eq!(executable(said, "hardware"), Some("/t/hardware-0".into()));
+        assert_eq!(executable("", "hardware"), None);
     }
 }
