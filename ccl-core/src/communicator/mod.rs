@@ -75,6 +75,11 @@ pub trait Opener {
 
     /// Those between hosts, best first. Only asked where there are several.
     fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+
+    /// Whether this rank's process may have device buffers.
+    fn devices(&self) -> bool {
+        false
+    }
 }
 
 /// One rank's membership of a group of ranks.
@@ -83,6 +88,8 @@ pub struct Communicator {
     ranks: u32,
     /// How they lie on hosts.
     placement: Placement,
+    /// Whether some of them may have device buffers.
+    has_devices: bool,
     config: Config,
     /// `None` for a communicator of one rank, which nobody has to be brought together for.
     bootstrap: Option<Bootstrap>,
@@ -172,6 +179,7 @@ impl Communicator {
             rank,
             ranks,
             placement,
+            has_devices: routes.have_devices(),
             identity,
             bootstrap,
             health,
@@ -202,6 +210,12 @@ impl Communicator {
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// Whether some rank's process may have device buffers. All ranks say the same.
+    #[inline]
+    pub fn has_devices(&self) -> bool {
+        self.has_devices
     }
 
     /// How the ranks lie on hosts, as far as the communicator makes use of it.

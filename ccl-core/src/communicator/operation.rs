@@ -5,6 +5,7 @@ use crate::DataType;
 use crate::engine::Blocks;
 use crate::plan::Rank;
 use crate::simd::Buffers;
+use std::ops::Range;
 
 /// One call of a group: what to do, and with which memory.
 #[derive(Clone, Debug)]
@@ -51,5 +52,35 @@ impl<'b> Operation<'b> {
     /// Receives `count` elements from `peer` into the receive buffer.
     pub fn receive(peer: Rank, dtype: DataType, count: usize, buffers: Buffers<'b>) -> Operation<'b> {
         Operation { what: What::Receive(Transfer { peer, dtype, count }), buffers }
+    }
+
+    /// The memory that it was given.
+    pub fn buffers(&self) -> Buffers<'b> {
+        self.buffers
+    }
+
+    /// The same call with other memory, which lies in place where this does.
+    pub fn with_buffers<'o>(self, buffers: Buffers<'o>) -> Operation<'o> {
+        Operation { what: self.what, buffers }
+    }
+
+    /// The collective with blocks of one length that it is, if it is one.
+    pub fn even(&self) -> Option<&Call> {
+        match &self.what {
+            What::Collective(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The parts of the receive buffer that it writes, in bytes; the others keep what they hold.
+    pub fn writes(&self) -> Vec<Range<usize>> {
+        match &self.what {
+            What::Uneven(call, blocks) => {
+                let size = call.dtype.size();
+                blocks.output.iter().map(|block| block.start * size..block.end * size).collect()
+            }
+            // One range of all of them.
+            _ => Vec::from([0..self.buffers.output().len()]),
+        }
     }
 }

@@ -1,0 +1,157 @@
+//! Memory of a device, and host memory that devices reach.
+
+use super::abi::*;
+use super::context::Primary;
+use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::{Error, Result};
+use std::ptr::{NonNull, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes in a device's memory. No host code may touch them.
+pub struct DeviceMemory {
+    primary: Arc<Primary>,
+    at: CUdeviceptr,
+    len: usize,
+}
+
+impl DeviceMemory {
+    /// So many bytes, at least one, of whatever they hold.
+    pub fn alloc(primary: &Arc<Primary>, len: usize) -> Result<DeviceMemory> {
+        let _entered = primary.enter()?;
+        let mut at = 0;
+        let what = || format!("cuMemAlloc of {len} bytes on device {}", primary.ordinal());
+        // SAFETY: room for an address.
+        primary.driver().check(unsafe { (primary.table().cuMemAlloc)(&mut at, len.max(1)) }, what)?;
+        Ok(DeviceMemory { primary: Arc::clone(primary), at, len })
+    }
+
+    /// Its address, which means something to the device only.
+    pub fn address(&self) -> usize {
+        self.at as usize
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes, for copies by a [`Stream`](super::Stream).
+    pub fn piece(&self) -> Piece {
+        // SAFETY: as long as it lives; who copies it with a stream keeps it until that is done.
+        unsafe { Piece::new(with_exposed_provenance(self.address()), self.len) }
+    }
+
+    /// The bytes, to be written by a [`Stream`](super::Stream).
+    pub fn piece_mut(&mut self) -> PieceMut {
+        // SAFETY: as above, and borrowed exclusively.
+        unsafe { PieceMut::new(with_exposed_provenance_mut(self.address()), self.len) }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: allocated in this context and freed once.
+            unsafe { (self.primary.table().cuMemFree)(self.at) };
+        }
+    }
+}
+
+/// Host memory that devices copy from and to while the CPU goes on, zeroed at first. Its owner keeps it until no device uses it.
+pub struct PinnedMemory {
+    primary: Arc<Primary>,
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory without a thread.
+unsafe impl Send for PinnedMemory {}
+
+impl PinnedMemory {
+    /// So many bytes, at least one.
+    pub fn alloc(primary: &Arc<Primary>, len: usize) -> Result<PinnedMemory> {
+        let len = len.max(1);
+        let _entered = primary.enter()?;
+        let mut at = null_mut();
+        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        let what = || format!("cuMemHostAlloc of {len} bytes");
+        // SAFETY: room for an address.
+        primary.driver().check(unsafe { (primary.table().cuMemHostAlloc)(&mut at, len, flags) }, what)?;
+        let at = NonNull::new(at.cast::<u8>()).ok_or_else(|| {
+            Error::unsupported("cuMemHostAlloc gave no memory", "report it with the driver's version")
+        })?;
+        // SAFETY: `len` bytes that are nobody else's.
+        unsafe { at.write_bytes(0, len) };
+        Ok(PinnedMemory { primary: Arc::clone(primary), at, len })
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes, to be read and written by whoever's turn it is: the owner knows.
+    pub fn piece(&self) -> PieceMut {
+        // SAFETY: as long as it lives; the owner, who alone can ask, orders who writes them.
+        unsafe { PieceMut::new(self.at.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: allocated in this context and freed once.
+            unsafe { (self.primary.table().cuMemFreeHost)(self.at.as_ptr().cast()) };
+        }
+    }
+}
+
+/// Numbers that streams wait for and the CPU sets: one a cache line, in pinned memory.
+pub struct Flags {
+    memory: PinnedMemory,
+    /// Where devices see them.
+    device: CUdeviceptr,
+}
+
+// SAFETY: the numbers are atomic, and the memory lives as long.
+unsafe impl Sync for Flags {}
+
+impl Flags {
+    const STRIDE: usize = 64;
+
+    /// So many, all 0.
+    pub fn new(primary: &Arc<Primary>, count: usize) -> Result<Flags> {
+        let memory = PinnedMemory::alloc(primary, count * Flags::STRIDE)?;
+        let _entered = primary.enter()?;
+        let mut device = 0;
+        // SAFETY: room for an address, of memory that was allocated for devices.
+        let code =
+            unsafe { (primary.table().cuMemHostGetDevicePointer)(&mut device, memory.at.as_ptr().cast(), 0) };
+        primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
+        Ok(Flags { memory, device })
+    }
+
+    /// Sets one: who waits for it sees what this thread wrote before.
+    pub fn set(&self, index: usize, value: u32) {
+        assert!((index + 1) * Flags::STRIDE <= self.memory.len(), "no such flag");
+        // SAFETY: inside of the memory, aligned to 64; every access is atomic.
+        let flag = unsafe { AtomicU32::from_ptr(self.memory.at.as_ptr().add(index * Flags::STRIDE).cast()) };
+        flag.store(value, Ordering::Release);
+    }
+
+    pub(super) fn address(&self, index: usize) -> CUdeviceptr {
+        assert!((index + 1) * Flags::STRIDE <= self.memory.len(), "no such flag");
+        self.device + (index * Flags::STRIDE) as u64
+    }
+}
