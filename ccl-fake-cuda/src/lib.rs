@@ -23,7 +23,7 @@
 //! | `fail NAME code=C [nth=1] [times=1]` | the nth call of a function from now on fails, and as many after it |
 //! | `spoil code=C [nth=1]` | the nth copy from now on goes wrong when its turn comes, and with it all later work |
 //! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
-//! | `queues N` | streams made from now on share N queues, which do their work in the order in which it was issued |
+//! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
 
 #![deny(unsafe_code)]
 

@@ -55,7 +55,7 @@ pub(crate) struct World {
     delay: (u64, u64),
     /// Queues that streams share; 0: each has its own.
     most_queues: usize,
-    queues: Vec<Arc<Queue>>,
+    queues: BTreeMap<usize, Vec<Arc<Queue>>>,
     broken: Arc<AtomicI32>,
     pub(crate) counts: BTreeMap<String, u64>,
     memory: BTreeMap<u64, Region>,
@@ -81,7 +81,7 @@ impl World {
             spoils: Vec::new(),
             delay: (0, 0),
             most_queues: 0,
-            queues: Vec::new(),
+            queues: BTreeMap::new(),
             broken: Arc::default(),
             counts: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -211,20 +211,21 @@ impl World {
         fits.then(|| (region.kind, Span { mapping: Arc::clone(&region.mapping), offset }))
     }
 
-    fn queue(&mut self) -> Arc<Queue> {
+    fn queue(&mut self, context: usize) -> Arc<Queue> {
         self.made += 1;
         let delay = (self.delay.0.wrapping_mul(31).wrapping_add(self.made), self.delay.1);
         if self.most_queues == 0 {
             return Queue::start(delay, &self.broken);
         }
-        if self.queues.len() < self.most_queues {
-            self.queues.push(Queue::start(delay, &self.broken));
+        let queues = self.queues.entry(context).or_default();
+        if queues.len() < self.most_queues {
+            queues.push(Queue::start(delay, &self.broken));
         }
-        Arc::clone(&self.queues[self.made as usize % self.queues.len()])
+        Arc::clone(&queues[self.made as usize % queues.len()])
     }
 
     pub(crate) fn make_stream(&mut self, context: usize) -> usize {
-        let (handle, queue) = (self.handle(), self.queue());
+        let (handle, queue) = (self.handle(), self.queue(context));
         self.streams.insert(handle, Stream::new(context, queue));
         handle
     }
@@ -236,7 +237,7 @@ impl World {
             if let Some(stream) = self.defaults.get(&(context, handle.max(1))) {
                 return Ok(Arc::clone(stream));
             }
-            let stream = Stream::new(context, self.queue());
+            let stream = Stream::new(context, self.queue(context));
             self.defaults.insert((context, handle.max(1)), Arc::clone(&stream));
             return Ok(stream);
         }

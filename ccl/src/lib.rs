@@ -38,6 +38,8 @@ mod builder;
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
+pub mod device;
+#[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]
 pub mod flight;

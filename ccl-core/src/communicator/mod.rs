@@ -40,7 +40,8 @@ use crate::transport::{Counters, LinkKey, Transport, UserMemory};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 use crew::Crew;
-pub use operation::Operation;
+use operation::is_long;
+pub use operation::{Operation, PIECE_BYTES};
 use patience::{Patience, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
@@ -335,6 +336,9 @@ impl Communicator {
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
+        if self.has_devices && is_long(call) {
+            return self.run_all(vec![Operation::collective(*call, buffers)]);
+        }
         self.usable()?;
         let index = self.index_of(call, buffers.is_in_place())?;
         let prepared = &self.plans.prepared[index];

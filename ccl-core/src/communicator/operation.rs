@@ -3,7 +3,7 @@
 use super::Call;
 use crate::DataType;
 use crate::engine::Blocks;
-use crate::plan::Rank;
+use crate::plan::{Collective, Rank};
 use crate::simd::Buffers;
 use std::ops::Range;
 
@@ -82,5 +82,77 @@ impl<'b> Operation<'b> {
             // One range of all of them.
             _ => Vec::from([0..self.buffers.output().len()]),
         }
+    }
+
+    /// The same in pieces of at most [`PIECE_BYTES`], if it is a collective whose elements do not depend on their places;
+    /// itself otherwise. All ranks cut alike.
+    pub fn cut(self) -> Vec<Operation<'b>> {
+        let What::Collective(call) = &self.what else { return vec![self] };
+        if !is_long(call) {
+            return vec![self];
+        }
+        let most = PIECE_BYTES / call.dtype.size();
+        let starts = (0..call.count).step_by(most);
+        let piece = |start: usize| {
+            let count = most.min(call.count - start);
+            let bytes = start * call.dtype.size()..(start + count) * call.dtype.size();
+            Operation { what: What::Collective(Call { count, ..*call }), buffers: self.buffers.part(bytes) }
+        };
+        starts.map(piece).collect()
+    }
+}
+
+/// Where some rank may have device buffers, long calls are made in pieces of so many bytes on all ranks: on its way to and from a
+/// device a piece passes those before and after it. Long enough that a piece costs little more than as many bytes
+/// of a longer call.
+pub const PIECE_BYTES: usize = 4 << 20;
+
+/// Whether a call is one of those that are made in pieces.
+#[inline]
+pub(super) fn is_long(call: &Call) -> bool {
+    let is_elementwise =
+        matches!(call.collective, Collective::AllReduce | Collective::Reduce | Collective::Broadcast);
+    is_elementwise && call.count > PIECE_BYTES / call.dtype.size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReduceOp;
+
+    fn call(collective: Collective, count: usize) -> Call {
+        Call { collective, count, dtype: DataType::F32, op: ReduceOp::Sum, root: 0 }
+    }
+
+    #[test]
+    fn pieces_cover_a_long_call_once_and_in_order() {
+        let most = PIECE_BYTES / 4;
+        let (input, mut output) = (vec![1u8; 4 * (2 * most + 3)], vec![0u8; 4 * (2 * most + 3)]);
+        let start = input.as_ptr().addr();
+        let buffers = Buffers::new(&input, &mut output);
+        let pieces = Operation::collective(call(Collective::AllReduce, 2 * most + 3), buffers).cut();
+        let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+        assert_eq!(counts, [most, most, 3]);
+        let ranges: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.buffers.input().as_ptr().addr() - start, piece.buffers.output().len()))
+            .collect();
+        assert_eq!(ranges, [(0, PIECE_BYTES), (PIECE_BYTES, PIECE_BYTES), (2 * PIECE_BYTES, 12)]);
+    }
+
+    #[test]
+    fn a_rank_without_a_buffer_cuts_as_the_others_do() {
+        let input = vec![0u8; PIECE_BYTES + 4];
+        let long = call(Collective::Reduce, PIECE_BYTES / 4 + 1);
+        let pieces = Operation::collective(long, Buffers::new(&input, &mut [])).cut();
+        assert_eq!(pieces.len(), 2);
+        assert!(pieces.iter().all(|piece| piece.buffers.output().is_empty()));
+    }
+
+    #[test]
+    fn short_calls_and_those_with_blocks_are_left_whole() {
+        let whole = |call: Call| Operation::collective(call, Buffers::new(&[], &mut [])).cut().len();
+        assert_eq!(whole(call(Collective::AllReduce, PIECE_BYTES / 4)), 1);
+        assert_eq!(whole(call(Collective::AllGather, PIECE_BYTES)), 1);
     }
 }

@@ -72,6 +72,8 @@ pub struct PinnedMemory {
 
 // SAFETY: memory without a thread.
 unsafe impl Send for PinnedMemory {}
+// SAFETY: it gives out addresses, and touches nothing.
+unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// So many bytes, at least one.

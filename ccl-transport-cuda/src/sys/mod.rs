@@ -2,6 +2,7 @@
 
 mod abi;
 mod asking;
+mod buffers;
 mod context;
 mod memory;
 mod ordering;
@@ -9,6 +10,7 @@ mod reading;
 mod table;
 
 pub(crate) use abi::*;
+pub(crate) use buffers::buffers;
 pub use context::{Entered, Primary};
 pub use memory::{DeviceMemory, Flags, PinnedMemory};
 pub use ordering::{Event, Stream};

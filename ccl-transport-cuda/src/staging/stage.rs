@@ -1,0 +1,270 @@
+//! The streams and the memory of one communicator's calls on device buffers.
+
+use super::place::{buffers_at, places};
+use crate::sys::{Event, Flags, PinnedMemory, Primary, Stream};
+use ccl_core::communicator::{Operation, PIECE_BYTES};
+use ccl_core::{Error, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Steps of one piece that are on their way at a time: one comes, one is worked on, one goes, and one is ahead.
+const RING: usize = 4;
+/// The slot of steps that are longer.
+const LARGE: usize = RING;
+/// Bytes of a step of one piece: its send and its receive buffer.
+const PIECE_STEP: usize = 2 * PIECE_BYTES + 4096;
+/// The least that is allocated.
+const LEAST: usize = 64 << 10;
+/// How long the end waits for the device.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a communicator has for its calls on the buffers of one device.
+pub struct Stage {
+    primary: Arc<Primary>,
+    /// From the device to the host.
+    out: Stream,
+    /// From the host to the device.
+    back: Stream,
+    /// Calls that have come.
+    start: Event,
+    /// Calls that have gone.
+    end: Event,
+    slots: Vec<Slot>,
+    next: usize,
+    flags: Arc<Flags>,
+    /// Events of steps that are over.
+    events: Arc<Mutex<Vec<Event>>>,
+    /// Memory that was too short for a later step. The device may still copy from it.
+    outgrown: Vec<Arc<PinnedMemory>>,
+    allocated: usize,
+    limit: usize,
+    /// Why it takes no more calls, if so.
+    broken: Option<Error>,
+}
+
+/// Memory of one step at a time.
+struct Slot {
+    memory: Option<Arc<PinnedMemory>>,
+    /// The step before has gone.
+    emptied: Event,
+    /// Steps that it was used for: what its flag says when the host is done with the last of them.
+    uses: u32,
+}
+
+/// A step that is on its way. Dropping it is the word to the device that the host is done with it.
+pub struct Staged {
+    /// The calls that the host makes, on pinned memory.
+    operations: Vec<Operation<'static>>,
+    filled: Option<Event>,
+    events: Arc<Mutex<Vec<Event>>>,
+    flags: Arc<Flags>,
+    slot: usize,
+    ticket: u32,
+    /// Lives as long as the host works on it.
+    _memory: Option<Arc<PinnedMemory>>,
+}
+
+impl Staged {
+    /// Whether the send buffers have come.
+    pub fn is_ready(&self) -> Result<bool> {
+        self.filled.as_ref().map_or(Ok(true), Event::is_done)
+    }
+
+    /// The calls to make, once it is ready; the second time there are none.
+    pub fn take(&mut self) -> Vec<Operation<'static>> {
+        std::mem::take(&mut self.operations)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.flags.set(self.slot, self.ticket);
+        if let Some(event) = self.filled.take() {
+            self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        }
+    }
+}
+
+impl Stage {
+    /// For the buffers of a device, with so much pinned memory at most. It allocates none yet but a page for flags.
+    pub fn new(primary: &Arc<Primary>, limit: usize) -> Result<Stage> {
+        let slot = || Ok(Slot { memory: None, emptied: Event::new(primary)?, uses: 0 });
+        let slots: Result<Vec<_>> = (0..=LARGE).map(|_| slot()).collect();
+        Ok(Stage {
+            primary: Arc::clone(primary),
+            out: Stream::new(primary)?,
+            back: Stream::new(primary)?,
+            start: Event::new(primary)?,
+            end: Event::new(primary)?,
+            slots: slots?,
+            next: 0,
+            flags: Arc::new(Flags::new(primary, LARGE + 1)?),
+            events: Arc::default(),
+            outgrown: Vec::new(),
+            allocated: 0,
+            limit,
+            broken: None,
+        })
+    }
+
+    /// The number of the device.
+    pub fn device(&self) -> u32 {
+        self.primary.ordinal()
+    }
+
+    /// Puts all that the device does for these calls on streams, ordered on the caller's, and returns the steps for the host in
+    /// the order in which they are to be made. Several calls are made together, in one step.
+    ///
+    /// The memory of the buffers stays until the caller's stream has passed the call.
+    pub fn enqueue(&mut self, stream: usize, operations: Vec<Operation<'static>>) -> Result<Vec<Staged>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let caller = Stream::borrowed(&self.primary, stream)?;
+        if caller.is_capturing()? {
+            return Err(Error::unsupported(
+                "a call on a stream that captures a graph: device buffers go through host memory, which a graph cannot",
+                "make the call outside of the capture",
+            ));
+        }
+        let steps: Vec<Vec<_>> = match <[_; 1]>::try_from(operations) {
+            Ok([alone]) => alone.cut().into_iter().map(|piece| vec![piece]).collect(),
+            Err(together) => vec![together],
+        };
+        // Before anything is on its way.
+        let needed = steps.iter().map(|step| places(step).1).max().unwrap_or(0);
+        self.check_limit(needed)?;
+        // From here on an error leaves streams that are not known to be in order.
+        let staged = self.put(&caller, steps);
+        if let Err(error) = &staged {
+            self.broken = Some(error.clone());
+        }
+        staged
+    }
+
+    fn put(&mut self, caller: &Stream, steps: Vec<Vec<Operation<'static>>>) -> Result<Vec<Staged>> {
+        self.start.record(caller)?;
+        self.out.wait(&self.start)?;
+        let mut staged = Vec::new();
+        for step in steps {
+            self.step(step, &mut staged)?;
+        }
+        self.end.record(&self.back)?;
+        caller.wait(&self.end)?;
+        Ok(staged)
+    }
+
+    /// One step. It is among the steps that were staged as soon as the device waits for it.
+    fn step(&mut self, operations: Vec<Operation<'static>>, staged: &mut Vec<Staged>) -> Result<()> {
+        let (places, bytes) = places(&operations);
+        let slot = if bytes > PIECE_STEP { LARGE } else { self.next };
+        if slot != LARGE {
+            self.next = (self.next + 1) % RING;
+        }
+        let memory = self.memory(slot, bytes)?;
+        let piece = memory.as_ref().map(|memory| memory.piece());
+        let moved = |operation: &Operation<'static>, place| {
+            let buffers = piece.map(|piece| buffers_at(place, &operation.buffers(), piece));
+            buffers.unwrap_or(operation.buffers())
+        };
+        let on_host: Vec<_> =
+            operations.iter().zip(&places).map(|(operation, place)| moved(operation, *place)).collect();
+
+        self.out.wait(&self.slots[slot].emptied)?;
+        for (operation, host) in operations.iter().zip(&on_host) {
+            let (from, to) = (operation.buffers().input(), host.input());
+            if let Some(piece) = piece.filter(|_| !from.is_empty()) {
+                let at = to.as_ptr().addr() - piece.as_mut_ptr().addr();
+                self.out.copy(from, piece.slice(at, from.len()))?;
+            }
+        }
+        let spare = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let filled = spare.map_or_else(|| Event::new(&self.primary), Ok)?;
+        filled.record(&self.out)?;
+
+        let ticket = self.slots[slot].uses.wrapping_add(1);
+        self.back.wait_for(&self.flags, slot, ticket)?;
+        self.slots[slot].uses = ticket;
+        let calls = operations.iter().zip(&on_host);
+        staged.push(Staged {
+            operations: calls.map(|(operation, host)| operation.clone().with_buffers(*host)).collect(),
+            filled: Some(filled),
+            events: Arc::clone(&self.events),
+            flags: Arc::clone(&self.flags),
+            slot,
+            ticket,
+            _memory: memory.clone(),
+        });
+        for (operation, host) in operations.iter().zip(&on_host) {
+            let (from, to) = (host.output().as_piece(), operation.buffers().output());
+            for range in operation.writes().into_iter().filter(|range| !range.is_empty()) {
+                self.back.copy(from.slice(range.start, range.len()), to.slice(range.start, range.len()))?;
+            }
+        }
+        self.slots[slot].emptied.record(&self.back)
+    }
+
+    /// A slot's memory, of at least so many bytes; none for none.
+    fn memory(&mut self, slot: usize, bytes: usize) -> Result<Option<Arc<PinnedMemory>>> {
+        let has = self.slots[slot].memory.as_ref().map_or(0, |memory| memory.len());
+        if has < bytes {
+            let room = bytes.max(LEAST).checked_next_power_of_two().unwrap_or(bytes);
+            // Rather less room for the next than no room for this.
+            let room = if self.allocated + room <= self.limit { room } else { bytes };
+            let memory = Arc::new(PinnedMemory::alloc(&self.primary, room)?);
+            self.allocated += room;
+            self.outgrown.extend(self.slots[slot].memory.replace(memory));
+        }
+        Ok(self.slots[slot].memory.clone().filter(|_| bytes > 0))
+    }
+
+    /// Refuses a step that is too long, when nothing of its call has been done.
+    fn check_limit(&self, bytes: usize) -> Result<()> {
+        let grows: usize = if bytes > PIECE_STEP {
+            let has = self.slots[LARGE].memory.as_ref().map_or(0, |memory| memory.len());
+            if bytes > has { bytes } else { 0 }
+        } else {
+            let short =
+                self.slots[..RING].iter().filter(|slot| slot.memory.as_ref().map_or(0, |m| m.len()) < bytes);
+            short.count() * bytes
+        };
+        if self.allocated + grows <= self.limit {
+            return Ok(());
+        }
+        let what = format!(
+            "a call on device buffers that needs {grows} more bytes of pinned host memory, where {} of {} are taken",
+            self.allocated, self.limit
+        );
+        Err(Error::unsupported(what, "make smaller calls, or raise RDMACCL_STAGING_BYTES"))
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        Ok(self.out.is_done()? && self.back.is_done()?)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // All flags are set, so the streams run out, unless the program's own work before the call never ends.
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.is_idle(), Ok(false)) {
+            if Instant::now() > deadline {
+                // Memory that a device may still write must not be freed.
+                let kept = self
+                    .slots
+                    .iter_mut()
+                    .filter_map(|slot| slot.memory.take())
+                    .chain(self.outgrown.drain(..));
+                kept.for_each(std::mem::forget);
+                std::mem::forget(Arc::clone(&self.flags));
+                tracing::warn!(
+                    device = self.device(),
+                    bytes = self.allocated,
+                    "work on a device did not end: pinned memory is left behind"
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}

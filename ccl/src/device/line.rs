@@ -1,0 +1,82 @@
+//! A communicator's calls on device memory, one after another.
+
+use super::{Driver, Staged};
+use crate::{AbortHandle, ErrorKind, Operation, Result, Stream};
+use ccl_transport_cuda::staging::Stage;
+use std::time::Duration;
+
+/// What a communicator has for calls on the memory of a device: streams and pinned memory there, and a thread here, `ccl-stream`,
+/// which makes the host's part of each call.
+pub struct DeviceLine {
+    /// Ends first, with its jobs.
+    worker: Stream,
+    stage: Stage,
+}
+
+impl DeviceLine {
+    /// For the device of this number, with so much pinned memory at most.
+    pub fn new(driver: Driver, device: u32, limit: usize) -> Result<DeviceLine> {
+        let primary = driver.device(device)?.primary()?;
+        Ok(DeviceLine { worker: Stream::new()?, stage: Stage::new(&primary, limit)? })
+    }
+
+    /// The number of the device.
+    pub fn device(&self) -> u32 {
+        self.stage.device()
+    }
+
+    /// Puts the device's part of some calls on the caller's stream, and returns the host's part, for [`make`] in a job that is
+    /// [submitted](DeviceLine::submit) in the same order. The buffers hold addresses of device or pinned memory, and
+    /// stay until the caller's stream has passed.
+    ///
+    /// [`make`]: DeviceLine::make
+    pub fn enqueue(&mut self, stream: usize, operations: Vec<Operation<'static>>) -> Result<Vec<Staged>> {
+        self.stage.enqueue(stream, operations)
+    }
+
+    /// Has the thread do a job when those before it are done.
+    pub fn submit(&self, job: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.worker.submit(job);
+    }
+
+    /// Makes the host's part of calls: waits for each step's buffers, and gives its calls to `run`. Whatever happens, the device is
+    /// not kept waiting. What goes wrong on the device ends the communicator for all ranks, since its peers are
+    /// in the call.
+    pub fn make(
+        steps: Vec<Staged>,
+        abort: &AbortHandle,
+        mut run: impl FnMut(Vec<Operation<'static>>) -> Result<()>,
+    ) -> Result<()> {
+        for mut step in steps {
+            let mut pause = Pause::default();
+            while !step.is_ready().inspect_err(|error| abort.revoke(&error.to_string()))? {
+                if abort.is_aborted() {
+                    return Err(ErrorKind::Aborted.into());
+                }
+                pause.next();
+            }
+            run(step.take())?;
+        }
+        Ok(())
+    }
+}
+
+/// Yields for as long as a short copy takes, then sleeps in growing steps.
+#[derive(Default)]
+struct Pause {
+    rounds: u32,
+}
+
+impl Pause {
+    const YIELDS: u32 = 100;
+    const SHORTEST: Duration = Duration::from_micros(10);
+
+    fn next(&mut self) {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds <= Pause::YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Pause::SHORTEST * (1 << (self.rounds - Pause::YIELDS).min(6)));
+        }
+    }
+}
