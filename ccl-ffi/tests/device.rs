@@ -237,16 +237,18 @@ fn calls_on_several_streams_keep_the_communicators_order() {
 
 #[test]
 fn null_is_the_default_stream_and_pinned_memory_goes_with_all() {
-    let gpus = Gpus::new(1, "");
+    let gpus = Gpus::new(2, "");
     let comms = init_all::<2>();
     on_threads(&comms, |rank, comm| {
-        let (a, b) = (gpus.buffer(0, &floats(50, rank)), gpus.buffer(0, &floats(50, rank)));
+        // Ranks that share a default stream would wait for each other there.
+        let device = rank as u32;
+        let (a, b) = (gpus.buffer(device, &floats(50, rank)), gpus.buffer(device, &floats(50, rank)));
         ok(cclAllReduce(a.send(), b.recv(), 50, FLOAT32, SUM, comm, 0));
-        wait_for("the default stream", || gpus.fake.is_done(0, 0));
+        wait_for("the default stream", || gpus.fake.is_done(device, 0));
         let expected = b.bytes();
-        let at = gpus.fake.alloc(ccl_fake_cuda::Memory::Pinned, 0, 200);
+        let at = gpus.fake.alloc(ccl_fake_cuda::Memory::Pinned, device, 200);
         let pinned = std::ptr::with_exposed_provenance_mut(at);
-        let (queue, host) = (gpus.queue(0), stream());
+        let (queue, host) = (gpus.queue(device), stream());
         for stream in [queue.handle, 0, host] {
             gpus.fake.write(at, &floats(50, rank));
             ok(cclAllReduce(pinned, pinned, 50, FLOAT32, SUM, comm, stream));

@@ -39,6 +39,8 @@ impl Gpus {
 impl Drop for Gpus {
     fn drop(&mut self) {
         if !std::thread::panicking() {
+            // What an abort leaves to a thread of the library is over soon after it.
+            wait_for("the end of all objects", || self.fake.live() == u64::from(self.count));
             (0..self.count).for_each(|device| self.fake.drop_context(device));
         }
     }

@@ -15,7 +15,7 @@ const LARGE: usize = RING;
 const PIECE_STEP: usize = 2 * PIECE_BYTES + 4096;
 /// The least that is allocated.
 const LEAST: usize = 64 << 10;
-/// How long the end waits for the device.
+/// How long the end waits for the device, where nobody has waited before.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a communicator has for its calls on the buffers of one device.
@@ -238,33 +238,31 @@ impl Stage {
         Err(Error::unsupported(what, "make smaller calls, or raise RDMACCL_STAGING_BYTES"))
     }
 
-    fn is_idle(&self) -> Result<bool> {
-        Ok(self.out.is_done()? && self.back.is_done()?)
+    /// Waits until the device has done all that was put on streams here, or has failed; not longer than this.
+    pub fn ends_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let is_busy =
+            || matches!((self.out.is_done(), self.back.is_done()), (Ok(false), Ok(_)) | (Ok(_), Ok(false)));
+        while is_busy() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // All flags are set, so the streams run out, unless the program's own work before the call never ends.
-        let deadline = Instant::now() + PATIENCE;
-        while matches!(self.is_idle(), Ok(false)) {
-            if Instant::now() > deadline {
-                // Memory that a device may still write must not be freed.
-                let kept = self
-                    .slots
-                    .iter_mut()
-                    .filter_map(|slot| slot.memory.take())
-                    .chain(self.outgrown.drain(..));
-                kept.for_each(std::mem::forget);
-                std::mem::forget(Arc::clone(&self.flags));
-                tracing::warn!(
-                    device = self.device(),
-                    bytes = self.allocated,
-                    "work on a device did not end: pinned memory is left behind"
-                );
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(100));
+        if !self.ends_within(PATIENCE) {
+            // Memory that a device may still write must not be freed.
+            let kept =
+                self.slots.iter_mut().filter_map(|slot| slot.memory.take()).chain(self.outgrown.drain(..));
+            kept.for_each(std::mem::forget);
+            std::mem::forget(Arc::clone(&self.flags));
+            let (device, bytes) = (self.device(), self.allocated);
+            tracing::warn!(device, bytes, "work on a device did not end: pinned memory is left behind");
         }
     }
 }

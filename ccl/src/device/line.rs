@@ -1,28 +1,33 @@
 //! A communicator's calls on device memory, one after another.
 
 use super::{Driver, Staged};
-use crate::{AbortHandle, ErrorKind, Operation, Result, Stream};
+use crate::{AbortHandle, ErrorKind, Operation, Result, Stream, spawn_quiet};
 use ccl_transport_cuda::staging::Stage;
 use std::time::Duration;
 
 /// What a communicator has for calls on the memory of a device: streams and pinned memory there, and a thread here, `ccl-stream`,
 /// which makes the host's part of each call.
+///
+/// It is dropped when all its jobs are over. What the device has yet to do then, behind the program's own work, a thread waits for.
 pub struct DeviceLine {
-    /// Ends first, with its jobs.
     worker: Stream,
-    stage: Stage,
+    /// Until it is dropped.
+    stage: Option<Stage>,
 }
+
+/// How long its end waits for the device itself: as long as a few copies take.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 impl DeviceLine {
     /// For the device of this number, with so much pinned memory at most.
     pub fn new(driver: Driver, device: u32, limit: usize) -> Result<DeviceLine> {
         let primary = driver.device(device)?.primary()?;
-        Ok(DeviceLine { worker: Stream::new()?, stage: Stage::new(&primary, limit)? })
+        Ok(DeviceLine { worker: Stream::new()?, stage: Some(Stage::new(&primary, limit)?) })
     }
 
     /// The number of the device.
     pub fn device(&self) -> u32 {
-        self.stage.device()
+        self.stage.as_ref().map_or(0, Stage::device)
     }
 
     /// Puts the device's part of some calls on the caller's stream, and returns the host's part, for [`make`] in a job that is
@@ -31,7 +36,8 @@ impl DeviceLine {
     ///
     /// [`make`]: DeviceLine::make
     pub fn enqueue(&mut self, stream: usize, operations: Vec<Operation<'static>>) -> Result<Vec<Staged>> {
-        self.stage.enqueue(stream, operations)
+        let stage = self.stage.as_mut().expect("it is taken when this is dropped");
+        stage.enqueue(stream, operations)
     }
 
     /// Has the thread do a job when those before it are done.
@@ -58,6 +64,16 @@ impl DeviceLine {
             run(step.take())?;
         }
         Ok(())
+    }
+}
+
+impl Drop for DeviceLine {
+    fn drop(&mut self) {
+        let Some(stage) = self.stage.take() else { return };
+        if !stage.ends_within(PATIENCE) {
+            // Without a thread the stage looks after itself.
+            let _ = spawn_quiet("ccl-device", move || while !stage.ends_within(Duration::from_secs(1)) {});
+        }
     }
 }
 
