@@ -79,8 +79,7 @@ impl<'b> Operation<'b> {
                 let size = call.dtype.size();
                 blocks.output.iter().map(|block| block.start * size..block.end * size).collect()
             }
-            // One range of all of them.
-            _ => Vec::from([0..self.buffers.output().len()]),
+            _ => std::iter::once(0..self.buffers.output().len()).collect(),
         }
     }
 

@@ -2,11 +2,19 @@
 
 use super::{CONTEXTS, call, current, with};
 use crate::work::Work;
-use crate::world::{Kind, code};
+use crate::world::{Kind, Outcome, code};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;
 
 type Handle = *mut c_void;
+
+/// # Safety
+/// It is writable.
+unsafe fn give<T>(into: *mut T, value: T) -> Outcome {
+    // SAFETY: as the caller vouches.
+    unsafe { into.write(value) };
+    Ok(())
+}
 
 fn handle(number: usize) -> Handle {
     std::ptr::without_provenance_mut(number)
@@ -66,7 +74,7 @@ unsafe extern "C" fn cuGetErrorString(_error: c_int, text: *mut *const c_char) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceGetCount", |world| Ok(unsafe { count.write(world.devices as c_int) }))
+    call("cuDeviceGetCount", |world| unsafe { give(count, world.devices as c_int) })
 }
 
 #[unsafe(no_mangle)]
@@ -76,39 +84,38 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
             return Err(code::INVALID_DEVICE);
         }
         // SAFETY: as the caller vouches.
-        Ok(unsafe { device.write(ordinal) })
+        unsafe { give(device, ordinal) }
     })
 }
 
 /// # Safety
 /// There is so much room.
-unsafe fn answer(text: String, into: *mut c_char, room: c_int) {
+unsafe fn answer(text: String, into: *mut c_char, room: c_int) -> Outcome {
     let len = text.len().min((room as usize).saturating_sub(1));
     // SAFETY: as the caller vouches.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), into, len);
         into.add(len).write(0);
     }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, room: c_int, device: c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceGetName", |_| Ok(unsafe { answer(format!("Fake {device}"), name, room) }))
+    call("cuDeviceGetName", |_| unsafe { answer(format!("Fake {device}"), name, room) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, room: c_int, device: c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceGetPCIBusId", |_| {
-        Ok(unsafe { answer(format!("0000:{:02X}:00.0", device + 10), text, room) })
-    })
+    call("cuDeviceGetPCIBusId", |_| unsafe { answer(format!("0000:{:02X}:00.0", device + 10), text, room) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceGetUuid", |_| Ok(unsafe { uuid.write([device as u8; 16]) }))
+    call("cuDeviceGetUuid", |_| unsafe { give(uuid, [device as u8; 16]) })
 }
 
 #[unsafe(no_mangle)]
@@ -123,14 +130,14 @@ unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _
             _ => return Err(code::INVALID_VALUE),
         };
         // SAFETY: as the caller vouches.
-        Ok(unsafe { value.write(known) })
+        unsafe { give(value, known) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut size_t, _device: c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceTotalMem", |_| Ok(unsafe { bytes.write(16 << 30) }))
+    call("cuDeviceTotalMem", |_| unsafe { give(bytes, 16 << 30) })
 }
 
 #[unsafe(no_mangle)]
@@ -138,7 +145,7 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_in
     call("cuDevicePrimaryCtxRetain", |world| {
         let retained = world.retain(device as u32)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { context.write(handle(retained)) })
+        unsafe { give(context, handle(retained)) }
     })
 }
 
@@ -161,7 +168,7 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> c_int {
     call("cuCtxPopCurrent", |_| {
         let popped = CONTEXTS.with_borrow_mut(Vec::pop).ok_or(code::INVALID_CONTEXT)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { context.write(handle(popped)) })
+        unsafe { give(context, handle(popped)) }
     })
 }
 
@@ -170,7 +177,7 @@ unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     call("cuCtxGetDevice", |world| {
         let found = world.device_of(current()?)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { device.write(found as c_int) })
+        unsafe { give(device, found as c_int) }
     })
 }
 
@@ -215,7 +222,7 @@ unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, len: size_t) -> c_int {
         let device = world.device_of(current()?)?;
         let made = world.alloc(Kind::Device(device), len)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { at.write(made) })
+        unsafe { give(at, made) }
     })
 }
 
@@ -230,7 +237,7 @@ unsafe extern "C" fn cuMemHostAlloc(at: *mut Handle, len: size_t, _flags: c_uint
         world.device_of(current()?)?;
         let made = world.alloc(Kind::Pinned, len)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { at.write(std::ptr::with_exposed_provenance_mut(made as usize)) })
+        unsafe { give(at, std::ptr::with_exposed_provenance_mut(made as usize)) }
     })
 }
 
@@ -241,7 +248,7 @@ unsafe extern "C" fn cuMemAllocManaged(at: *mut u64, len: size_t, _flags: c_uint
         world.device_of(current()?)?;
         let made = world.alloc(Kind::Managed, len)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { at.write(made) })
+        unsafe { give(at, made) }
     })
 }
 
@@ -249,7 +256,7 @@ unsafe extern "C" fn cuMemAllocManaged(at: *mut u64, len: size_t, _flags: c_uint
 unsafe extern "C" fn cuMemHostGetDevicePointer_v2(at: *mut u64, host: Handle, _flags: c_uint) -> c_int {
     call("cuMemHostGetDevicePointer", |world| match world.kind(host.addr() as u64) {
         // SAFETY: as the caller vouches.
-        Some(Kind::Pinned) => Ok(unsafe { at.write(host.addr() as u64) }),
+        Some(Kind::Pinned) => unsafe { give(at, host.addr() as u64) },
         _ => Err(code::INVALID_VALUE),
     })
 }
@@ -273,7 +280,7 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> c_in
         let context = current()?;
         let made = world.make_stream(context);
         // SAFETY: as the caller vouches.
-        Ok(unsafe { stream.write(handle(made)) })
+        unsafe { give(stream, handle(made)) }
     })
 }
 
@@ -287,7 +294,7 @@ unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Handle) -> c_i
     call("cuStreamGetCtx", |world| {
         let of = world.named_stream(stream.addr())?.context;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { context.write(handle(of)) })
+        unsafe { give(context, handle(of)) }
     })
 }
 
@@ -296,7 +303,7 @@ unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_int) -> 
     call("cuStreamIsCapturing", |world| {
         world.stream(stream.addr(), current()?)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { status.write(world.is_capturing(stream.addr()).into()) })
+        unsafe { give(status, world.is_capturing(stream.addr()).into()) }
     })
 }
 
@@ -357,7 +364,7 @@ unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_int 
     call("cuEventCreate", |world| {
         world.device_of(current()?)?;
         // SAFETY: as the caller vouches.
-        Ok(unsafe { event.write(handle(world.make_event())) })
+        unsafe { give(event, handle(world.make_event())) }
     })
 }
 

@@ -115,5 +115,5 @@ pub fn floats(count: usize, seed: usize) -> Vec<u8> {
 
 /// Bytes of every kind.
 pub fn noise(count: usize, seed: usize) -> Vec<u8> {
-    (0..count).map(|i| ((i + 7 * seed) * 2_654_435_761 >> 13) as u8).collect()
+    (0..count).map(|i| (((i + 7 * seed) * 2_654_435_761) >> 13) as u8).collect()
 }

@@ -51,8 +51,8 @@ impl Primary {
     /// Makes it the thread's current context until what is returned is dropped.
     pub fn enter(&self) -> Result<Entered<'_>> {
         // SAFETY: a context that is kept alive.
-        self.driver
-            .check(unsafe { (self.table().cuCtxPushCurrent)(self.context) }, || "cuCtxPushCurrent".into())?;
+        let code = unsafe { (self.table().cuCtxPushCurrent)(self.context) };
+        self.driver.check(code, || "cuCtxPushCurrent".into())?;
         Ok(Entered { primary: self, thread: PhantomData })
     }
 }
