@@ -147,7 +147,7 @@ fn a_call_that_cannot_be_enqueued_fails_at_once_and_holds_no_stream() {
         let (queue, buffer) = (gpus.queue(0), gpus.buffer(0, &floats(count, 0)));
         gpus.fake.run(&format!("fail {function} code=2 nth={nth}"));
         let call = || cclAllReduce(buffer.send(), buffer.recv(), count, FLOAT32, SUM, comms[0], queue.handle);
-        refused(call(), DEVICE_ERROR, &format!("{function}"));
+        refused(call(), DEVICE_ERROR, function);
         assert!(last_error(0).contains("CUDA_ERROR_OUT_OF_MEMORY (2)"));
         queue.finish();
         refused(call(), DEVICE_ERROR, function);

@@ -1,6 +1,7 @@
 //! The transports: those of this build, tried; those that it lacks, with what of theirs is on this machine.
 
 use ccl::config::Network;
+use ccl::device::Driver;
 use ccl::{Builder, Communicator, Config, ReduceOp, UniqueId};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::thread::{MembarrierCommand, membarrier_query};
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries and looks.
 pub(super) fn look(config: &Config) -> Vec<Transport> {
-    vec![shared_memory(config), rdma(config), sockets(config), gpu()]
+    vec![shared_memory(config), rdma(config), sockets(config), gpu(config)]
 }
 
 fn shared_memory(config: &Config) -> Transport {
@@ -117,14 +118,33 @@ fn rdma(config: &Config) -> Transport {
     Transport { name: "ibverbs", what: "RDMA: InfiniBand, RoCE", in_build: true, works, notes }
 }
 
-fn gpu() -> Transport {
+fn gpu(config: &Config) -> Transport {
+    let what = "buffers on CUDA devices, through pinned host memory";
+    let driver = Driver::open(config.cuda_library.as_deref());
+    let devices = driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.devices());
+    let mut notes: Vec<_> = driver.iter().map(|driver| format!("driver: {driver:?}")).collect();
+    let works = match devices {
+        Ok(devices) => {
+            notes.extend(devices.iter().map(|device| format!("works: {device}")));
+            true
+        }
+        Err(error) => {
+            notes.push(error.to_string());
+            notes.extend(graphics());
+            false
+        }
+    };
+    Transport { name: "cuda", what, in_build: true, works, notes }
+}
+
+/// GPUs that the kernel shows, whatever the driver's library says.
+fn graphics() -> Vec<String> {
     let numbered = |name: &str| name.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let mut seen = entries("/dev", numbered, "/dev");
     if seen.is_empty() {
         seen.push("no GPU is seen here either".into());
     }
-    seen.insert(0, "this version has no such transport".into());
-    Transport { name: "cuda", what: "GPU buffers, NVLink", in_build: false, works: false, notes: seen }
+    seen
 }
 
 /// What lies in a folder, sorted, as `label: name`; nothing where there is no folder.
@@ -148,12 +168,14 @@ mod tests {
             assert!(transport.works && transport.in_build, "{:?}", transport.notes);
         }
         assert!(of("ibverbs").in_build);
-        let gpu = of("cuda");
-        assert!(
-            !gpu.works && !gpu.in_build && gpu.notes[0].contains("this version has no"),
-            "{:?}",
-            gpu.notes
-        );
+        assert!(of("cuda").in_build);
+    }
+
+    #[test]
+    fn a_cuda_driver_that_is_not_here_is_explained() {
+        let library = ("RDMACCL_CUDA".to_string(), "/nonexistent/libcuda.so".to_string());
+        let gpu = gpu(&Config::from_vars([library]).unwrap());
+        assert!(!gpu.works && gpu.notes[0].contains("/nonexistent/libcuda.so"), "{:?}", gpu.notes);
     }
 
     #[test]
