@@ -22,4 +22,4 @@ pub mod staging;
 #[allow(unsafe_code)]
 mod sys;
 
-pub use sys::{DeviceMemory, Entered, Event, Flags, PinnedMemory, Primary, Stream};
+pub use sys::{DeviceMemory, Entered, Primary, Stream};

@@ -6,8 +6,8 @@
 mod line;
 
 pub use ccl_transport_cuda::driver::{Attribute, Device, Driver, Kind, Version};
-pub use ccl_transport_cuda::staging::Staged;
-pub use ccl_transport_cuda::{DeviceMemory, Event, PinnedMemory, Primary, Stream as DeviceStream};
+pub use ccl_transport_cuda::staging::{DeviceBuffers, DeviceCall, Staged};
+pub use ccl_transport_cuda::{DeviceMemory, Primary, Stream as DeviceStream};
 pub use line::DeviceLine;
 
 use ccl_core::config::Config;

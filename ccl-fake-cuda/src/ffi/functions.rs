@@ -267,6 +267,28 @@ unsafe extern "C" fn cuMemFreeHost(at: Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, len: size_t) -> c_int {
+    call("cuMemcpyHtoD", |world| {
+        world.device_of(current()?)?;
+        let (_, span) = world.find(to, len).ok_or(code::INVALID_VALUE)?;
+        // SAFETY: as the caller vouches.
+        span.mapping.write(span.offset, unsafe { std::slice::from_raw_parts(from.cast(), len) });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: size_t) -> c_int {
+    call("cuMemcpyDtoH", |world| {
+        world.device_of(current()?)?;
+        let (_, span) = world.find(from, len).ok_or(code::INVALID_VALUE)?;
+        // SAFETY: as the caller vouches.
+        span.mapping.read(span.offset, unsafe { std::slice::from_raw_parts_mut(to.cast(), len) });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, len: size_t, stream: Handle) -> c_int {
     call("cuMemcpyAsync", |world| {
         let work = world.copy(to, from, len)?;
@@ -431,6 +453,8 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuMemHostAlloc" = cuMemHostAlloc;
         "cuMemHostGetDevicePointer" = cuMemHostGetDevicePointer_v2;
         "cuMemFreeHost" = cuMemFreeHost;
+        "cuMemcpyHtoD" = cuMemcpyHtoD_v2;
+        "cuMemcpyDtoH" = cuMemcpyDtoH_v2;
         "cuMemcpyAsync" = cuMemcpyAsync;
         "cuStreamCreate" = cuStreamCreate;
         "cuStreamDestroy" = cuStreamDestroy_v2;

@@ -19,7 +19,9 @@
 //! A [`Staged`] step that is dropped, in whatever way, sets its flag. So an error or an abort lets the device's streams
 //! run on: the result is worthless then, and the communicator says so.
 
+mod call;
 mod place;
 mod stage;
 
+pub use call::{DeviceBuffers, DeviceCall};
 pub use stage::{Stage, Staged};

@@ -20,7 +20,8 @@ pub(super) fn places(operations: &[Operation<'_>]) -> (Vec<Place>, usize) {
         let buffers = operation.buffers();
         let (input, output) = (buffers.input(), buffers.output());
         let start = end.next_multiple_of(ALIGNMENT);
-        if buffers.is_in_place() {
+        // A rank that has one of the two only has no place to share.
+        if buffers.is_in_place() && !input.is_empty() && !output.is_empty() {
             let (from, into) = (input.as_ptr().addr(), output.as_mut_ptr().addr());
             let first = from.min(into);
             end = start + (from + input.len()).max(into + output.len()) - first;
@@ -63,6 +64,15 @@ mod tests {
         let (places, bytes) = places(&calls);
         assert_eq!(places, [Place { input: 0, output: 256 }, Place { input: 522, output: 512 }]);
         assert_eq!(bytes, 542);
+    }
+
+    #[test]
+    fn a_rank_with_one_of_two_buffers_in_place_has_room_for_that_one() {
+        let mut both = [0u8; 10];
+        for (from, into) in [(0..0, 0..10), (0..10, 0..0)] {
+            let call = operation(Collective::Broadcast, Buffers::in_place(&mut both, from, into));
+            assert!(places(&[call]).1 <= 10 + 256);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The streams and the memory of one communicator's calls on device buffers.
 
+use super::call::DeviceCall;
 use super::place::{buffers_at, places};
-use crate::sys::{Event, Flags, PinnedMemory, Primary, Stream};
+use crate::sys::{Event, Flags, PinnedMemory, Primary, Stream, awaited};
 use ccl_core::communicator::{Operation, PIECE_BYTES};
 use ccl_core::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -140,6 +141,23 @@ impl Stage {
             self.broken = Some(error.clone());
         }
         staged
+    }
+
+    /// Makes calls and waits for them: `make` is given the host's part, and the stream is waited for in any case.
+    pub fn run(
+        &mut self,
+        stream: &Stream,
+        calls: Vec<DeviceCall<'_>>,
+        make: impl FnOnce(Vec<Staged>) -> Result<()>,
+    ) -> Result<()> {
+        let calls = calls.into_iter().map(|call| awaited(call.0)).collect();
+        let made = self.enqueue(stream.handle(), calls).and_then(make);
+        let passed = stream.synchronize();
+        if made.is_err() {
+            // What was not put on the caller's stream any more may still be on the others.
+            self.ends_within(PATIENCE);
+        }
+        made.and(passed)
     }
 
     fn put(&mut self, caller: &Stream, steps: Vec<Vec<Operation<'static>>>) -> Result<Vec<Staged>> {

@@ -2,8 +2,9 @@
 
 use super::abi::*;
 use super::context::Primary;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::simd::{Buffers, PieceMut};
 use ccl_core::{Error, Result};
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,27 @@ impl DeviceMemory {
         Ok(DeviceMemory { primary: Arc::clone(primary), at, len })
     }
 
+    /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams do.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
+        assert!(at <= self.len && bytes.len() <= self.len - at, "written past the end");
+        let _entered = self.primary.enter()?;
+        let to = self.at + at as u64;
+        // SAFETY: inside of the memory, which is borrowed exclusively; and bytes that are borrowed.
+        let code = unsafe { (self.primary.table().cuMemcpyHtoD)(to, bytes.as_ptr().cast(), bytes.len()) };
+        self.primary.driver().check(code, || format!("cuMemcpyHtoD of {} bytes", bytes.len()))
+    }
+
+    /// Copies a part of it to the host, and returns when it is there. It waits for nothing that streams do.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        assert!(at <= self.len && bytes.len() <= self.len - at, "read past the end");
+        let _entered = self.primary.enter()?;
+        let from = self.at + at as u64;
+        // SAFETY: inside of the memory; and room that is borrowed exclusively.
+        let code =
+            unsafe { (self.primary.table().cuMemcpyDtoH)(bytes.as_mut_ptr().cast(), from, bytes.len()) };
+        self.primary.driver().check(code, || format!("cuMemcpyDtoH of {} bytes", bytes.len()))
+    }
+
     /// Its address, which means something to the device only.
     pub fn address(&self) -> usize {
         self.at as usize
@@ -41,16 +63,23 @@ impl DeviceMemory {
         self.len == 0
     }
 
-    /// The bytes, for copies by a [`Stream`](super::Stream).
-    pub fn piece(&self) -> Piece {
-        // SAFETY: as long as it lives; who copies it with a stream keeps it until that is done.
-        unsafe { Piece::new(with_exposed_provenance(self.address()), self.len) }
-    }
-
-    /// The bytes, to be written by a [`Stream`](super::Stream).
-    pub fn piece_mut(&mut self) -> PieceMut {
-        // SAFETY: as above, and borrowed exclusively.
-        unsafe { PieceMut::new(with_exposed_provenance_mut(self.address()), self.len) }
+    /// Part of it as the send buffer of a call, and part of it or of another as the receive buffer.
+    pub(crate) fn buffers<'m>(
+        send: (&'m DeviceMemory, Range<usize>),
+        receive: (&'m DeviceMemory, Range<usize>),
+        in_place: bool,
+    ) -> Buffers<'m> {
+        let place = |(memory, range): &(&DeviceMemory, Range<usize>)| {
+            assert!(
+                range.start <= range.end && range.end <= memory.len,
+                "a buffer past the end of its memory"
+            );
+            memory.address() + range.start
+        };
+        let (from, into) = (place(&send), place(&receive));
+        let (from, into) = (with_exposed_provenance(from), with_exposed_provenance_mut(into));
+        // SAFETY: inside of memory that is borrowed; the callers have borrowed exclusively what is written.
+        unsafe { Buffers::from_raw(from, send.1.len(), into, receive.1.len(), in_place) }
     }
 }
 
@@ -64,7 +93,7 @@ impl Drop for DeviceMemory {
 }
 
 /// Host memory that devices copy from and to while the CPU goes on, zeroed at first. Its owner keeps it until no device uses it.
-pub struct PinnedMemory {
+pub(crate) struct PinnedMemory {
     primary: Arc<Primary>,
     at: NonNull<u8>,
     len: usize,
@@ -77,7 +106,7 @@ unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// So many bytes, at least one.
-    pub fn alloc(primary: &Arc<Primary>, len: usize) -> Result<PinnedMemory> {
+    pub(crate) fn alloc(primary: &Arc<Primary>, len: usize) -> Result<PinnedMemory> {
         let len = len.max(1);
         let _entered = primary.enter()?;
         let mut at = null_mut();
@@ -94,17 +123,12 @@ impl PinnedMemory {
     }
 
     /// How many bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Its bytes, to be read and written by whoever's turn it is: the owner knows.
-    pub fn piece(&self) -> PieceMut {
+    pub(crate) fn piece(&self) -> PieceMut {
         // SAFETY: as long as it lives; the owner, who alone can ask, orders who writes them.
         unsafe { PieceMut::new(self.at.as_ptr(), self.len) }
     }
@@ -120,7 +144,7 @@ impl Drop for PinnedMemory {
 }
 
 /// Numbers that streams wait for and the CPU sets: one a cache line, in pinned memory.
-pub struct Flags {
+pub(crate) struct Flags {
     memory: PinnedMemory,
     /// Where devices see them.
     device: CUdeviceptr,
@@ -133,7 +157,7 @@ impl Flags {
     const STRIDE: usize = 64;
 
     /// So many, all 0.
-    pub fn new(primary: &Arc<Primary>, count: usize) -> Result<Flags> {
+    pub(crate) fn new(primary: &Arc<Primary>, count: usize) -> Result<Flags> {
         let memory = PinnedMemory::alloc(primary, count * Flags::STRIDE)?;
         let _entered = primary.enter()?;
         let mut device = 0;
@@ -145,7 +169,7 @@ impl Flags {
     }
 
     /// Sets one: who waits for it sees what this thread wrote before.
-    pub fn set(&self, index: usize, value: u32) {
+    pub(crate) fn set(&self, index: usize, value: u32) {
         assert!((index + 1) * Flags::STRIDE <= self.memory.len(), "no such flag");
         // SAFETY: inside of the memory, aligned to 64; every access is atomic.
         let flag = unsafe { AtomicU32::from_ptr(self.memory.at.as_ptr().add(index * Flags::STRIDE).cast()) };

@@ -8,11 +8,15 @@ mod memory;
 mod ordering;
 mod reading;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use abi::*;
-pub(crate) use buffers::buffers;
+pub(crate) use buffers::{awaited, buffers};
 pub use context::{Entered, Primary};
-pub use memory::{DeviceMemory, Flags, PinnedMemory};
-pub use ordering::{Event, Stream};
+pub use memory::DeviceMemory;
+pub(crate) use memory::{Flags, PinnedMemory};
+pub(crate) use ordering::Event;
+pub use ordering::Stream;
 pub(crate) use reading::is_readable;
 pub(crate) use table::Table;

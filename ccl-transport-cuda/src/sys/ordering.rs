@@ -33,7 +33,7 @@ impl Stream {
     }
 
     /// The caller's, by its handle; NULL is the default stream of the device. It must be of the device's primary context.
-    pub fn borrowed(primary: &Arc<Primary>, handle: usize) -> Result<Stream> {
+    pub(crate) fn borrowed(primary: &Arc<Primary>, handle: usize) -> Result<Stream> {
         let handle = if handle == 0 { CU_STREAM_LEGACY } else { handle };
         let stream =
             Stream { primary: Arc::clone(primary), stream: without_provenance_mut(handle), is_own: false };
@@ -66,17 +66,12 @@ impl Stream {
         Err(Error::invalid(what, "give NULL, a stream from cclHostStreamCreate, or a CUDA stream"))
     }
 
-    /// Whose it is.
-    pub fn primary(&self) -> &Arc<Primary> {
-        &self.primary
-    }
-
     fn check(&self, code: CUresult, call: &str) -> Result<()> {
         self.primary.driver().check(code, || format!("{call} on device {}", self.primary.ordinal()))
     }
 
     /// Whether what is put on it now becomes part of a graph.
-    pub fn is_capturing(&self) -> Result<bool> {
+    pub(crate) fn is_capturing(&self) -> Result<bool> {
         let _entered = self.primary.enter()?;
         let mut status = 0;
         // SAFETY: a stream that lives, and room for a number.
@@ -89,7 +84,7 @@ impl Stream {
     }
 
     /// Copies, when what was put on it before is done. Both stay where they are until that copy is done.
-    pub fn copy(&self, from: Piece, to: PieceMut) -> Result<()> {
+    pub(crate) fn copy(&self, from: Piece, to: PieceMut) -> Result<()> {
         assert!(from.len() == to.len(), "a piece is copied to one of another length");
         if from.is_empty() {
             return Ok(());
@@ -102,7 +97,7 @@ impl Stream {
     }
 
     /// Has it wait for what an event has recorded last.
-    pub fn wait(&self, event: &Event) -> Result<()> {
+    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
         let _entered = self.primary.enter()?;
         // SAFETY: both live.
         self.check(
@@ -112,7 +107,7 @@ impl Stream {
     }
 
     /// Has it wait until a flag has reached a number, or passed it, counting round.
-    pub fn wait_for(&self, flags: &Flags, index: usize, value: u32) -> Result<()> {
+    pub(crate) fn wait_for(&self, flags: &Flags, index: usize, value: u32) -> Result<()> {
         let _entered = self.primary.enter()?;
         let how = CU_STREAM_WAIT_VALUE_GEQ;
         // SAFETY: a stream that lives, and a number in pinned memory, whose owner keeps it until the stream has passed.
@@ -158,7 +153,7 @@ fn done(code: CUresult, check: impl FnOnce(CUresult) -> Result<()>) -> Result<bo
 }
 
 /// A place in a stream's work that others can wait for.
-pub struct Event {
+pub(crate) struct Event {
     primary: Arc<Primary>,
     event: CUevent,
 }
@@ -170,7 +165,7 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// One that is done: nothing was recorded.
-    pub fn new(primary: &Arc<Primary>) -> Result<Event> {
+    pub(crate) fn new(primary: &Arc<Primary>) -> Result<Event> {
         let _entered = primary.enter()?;
         let mut event = null_mut();
         // SAFETY: room for a handle.
@@ -180,7 +175,7 @@ impl Event {
     }
 
     /// It now stands for all that was put on the stream so far.
-    pub fn record(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
         let _entered = self.primary.enter()?;
         // SAFETY: both live.
         stream.check(
@@ -190,7 +185,7 @@ impl Event {
     }
 
     /// Whether that is done.
-    pub fn is_done(&self) -> Result<bool> {
+    pub(crate) fn is_done(&self) -> Result<bool> {
         // SAFETY: an event that lives.
         let code = unsafe { (self.primary.table().cuEventQuery)(self.event) };
         let what = || format!("work on device {} that cuEventQuery was asked about", self.primary.ordinal());

@@ -61,6 +61,8 @@ table! {
     cuMemHostAlloc: fn(*mut *mut c_void, size_t, c_uint);
     cuMemHostGetDevicePointer: fn(*mut CUdeviceptr, *mut c_void, c_uint);
     cuMemFreeHost: fn(*mut c_void);
+    cuMemcpyHtoD: fn(CUdeviceptr, *const c_void, size_t);
+    cuMemcpyDtoH: fn(*mut c_void, CUdeviceptr, size_t);
     cuMemcpyAsync: fn(CUdeviceptr, CUdeviceptr, size_t, CUstream);
     cuStreamCreate: fn(*mut CUstream, c_uint);
     cuStreamDestroy: fn(CUstream);

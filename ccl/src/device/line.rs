@@ -1,7 +1,7 @@
 //! A communicator's calls on device memory, one after another.
 
-use super::{Driver, Staged};
-use crate::{AbortHandle, ErrorKind, Operation, Result, Stream, spawn_quiet};
+use super::{DeviceCall, DeviceStream, Driver, Staged};
+use crate::{AbortHandle, Communicator, ErrorKind, Operation, Result, Stream, spawn_quiet};
 use ccl_transport_cuda::staging::Stage;
 use std::time::Duration;
 
@@ -38,6 +38,25 @@ impl DeviceLine {
     pub fn enqueue(&mut self, stream: usize, operations: Vec<Operation<'static>>) -> Result<Vec<Staged>> {
         let stage = self.stage.as_mut().expect("it is taken when this is dropped");
         stage.enqueue(stream, operations)
+    }
+
+    /// Makes calls on memory of the device and waits for them, with the host's part on this thread. The buffers are as long as the
+    /// calls say, on a stream of the same device.
+    pub fn run(
+        &mut self,
+        comm: &mut Communicator,
+        stream: &DeviceStream,
+        calls: Vec<DeviceCall<'_>>,
+    ) -> Result<()> {
+        let stage = self.stage.as_mut().expect("it is taken when this is dropped");
+        let abort = comm.abort_handle();
+        stage.run(stream, calls, |steps| {
+            DeviceLine::make(steps, &abort, |operations| {
+                let mut batch = comm.batch();
+                operations.into_iter().for_each(|operation| batch.push(operation));
+                batch.run()
+            })
+        })
     }
 
     /// Has the thread do a job when those before it are done.
