@@ -24,6 +24,7 @@
 //! | `spoil code=C [nth=1]` | the nth copy from now on goes wrong when its turn comes, and with it all later work |
 //! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
 //! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
+//! | `allocations-wait` | an allocation of pinned memory waits until all streams of its device are done |
 
 #![deny(unsafe_code)]
 

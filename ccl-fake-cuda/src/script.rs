@@ -10,6 +10,7 @@ pub(crate) enum Command {
     Spoil { code: i32, nth: u64 },
     Delay { seed: u64, microseconds: u64 },
     Queues(usize),
+    AllocationsWait,
 }
 
 /// Reads a script; the error names the line.
@@ -53,6 +54,7 @@ fn command(line: &str) -> Result<Command, String> {
             0 => return Err("at least one".into()),
             queues => (&[], Command::Queues(queues)),
         },
+        "allocations-wait" => (&[], Command::AllocationsWait),
         other => return Err(format!("{other} is no command")),
     };
     let unknown =

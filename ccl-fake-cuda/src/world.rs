@@ -56,6 +56,7 @@ pub(crate) struct World {
     /// Queues that streams share; 0: each has its own.
     most_queues: usize,
     queues: BTreeMap<usize, Vec<Arc<Queue>>>,
+    allocations_wait: bool,
     broken: Arc<AtomicI32>,
     pub(crate) counts: BTreeMap<String, u64>,
     memory: BTreeMap<u64, Region>,
@@ -82,6 +83,7 @@ impl World {
             delay: (0, 0),
             most_queues: 0,
             queues: BTreeMap::new(),
+            allocations_wait: false,
             broken: Arc::default(),
             counts: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -108,6 +110,7 @@ impl World {
                 Command::Spoil { code, nth } => self.spoils.push((nth, code)),
                 Command::Delay { seed, microseconds } => self.delay = (seed, microseconds),
                 Command::Queues(count) => self.most_queues = count,
+                Command::AllocationsWait => self.allocations_wait = true,
             }
         }
     }
@@ -202,6 +205,16 @@ impl World {
     /// What is at an address.
     pub(crate) fn kind(&self, at: u64) -> Option<Kind> {
         self.find(at, 1).map(|(kind, _)| kind)
+    }
+
+    pub(crate) fn is_on_device(&self, at: u64) -> bool {
+        matches!(self.kind(at), Some(Kind::Device(_)))
+    }
+
+    /// The streams that an allocation of host memory waits for, if a script says that it does.
+    pub(crate) fn awaited_by_allocations(&self, context: usize) -> Vec<Arc<Stream>> {
+        let all = self.streams.values().chain(self.defaults.values());
+        all.filter(|stream| self.allocations_wait && stream.context == context).cloned().collect()
     }
 
     pub(crate) fn find(&self, at: u64, len: usize) -> Option<(Kind, Span)> {

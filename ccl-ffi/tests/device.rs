@@ -125,7 +125,7 @@ fn uneven_blocks_keep_what_lies_between_them() {
 
 #[test]
 fn long_calls_go_in_pieces_that_overlap() {
-    for script in ["", "delay 3 2000", "queues 1"] {
+    for script in ["", "delay 3 2000", "queues 1", "allocations-wait"] {
         let gpus = Gpus::new(2, script);
         let comms = init_all::<2>();
         on_threads(&comms, |rank, comm| {
@@ -295,5 +295,30 @@ fn one_thread_drives_ranks_on_several_devices() {
     ok(cclGroupEnd());
     queues.iter().for_each(Queue::finish);
     assert!(buffers[0].bytes() == buffers[1].bytes() && buffers[0].bytes() != noise(4000, 0));
+    destroy_all(&comms);
+}
+
+#[test]
+fn one_buffer_on_the_device_and_one_pinned() {
+    let gpus = Gpus::new(1, "delay 8 300");
+    let comms = init_all::<2>();
+    on_threads(&comms, |rank, comm| {
+        let queue = gpus.queue(0);
+        let count = (5 << 20) / 4;
+        let input = floats(count, rank);
+        let mut expected = vec![0; input.len()];
+        ok(cclAllReduce(input.as_ptr().cast(), expected.as_mut_ptr().cast(), count, FLOAT32, SUM, comm, 0));
+        let (from, into) = (gpus.buffer(0, &input), gpus.buffer(0, &noise(4 * count, 3)));
+        let at = gpus.fake.alloc(ccl_fake_cuda::Memory::Pinned, 0, 4 * count);
+        let pinned = std::ptr::with_exposed_provenance_mut(at);
+        ok(cclAllReduce(from.send(), pinned, count, FLOAT32, SUM, comm, queue.handle));
+        queue.finish();
+        assert!(gpus.fake.read(at, 4 * count) == expected);
+        gpus.fake.write(at, &input);
+        ok(cclAllReduce(pinned, into.recv(), count, FLOAT32, SUM, comm, queue.handle));
+        queue.finish();
+        assert!(into.bytes() == expected);
+        gpus.fake.free(ccl_fake_cuda::Memory::Pinned, at);
+    });
     destroy_all(&comms);
 }

@@ -83,14 +83,15 @@ impl<'b> Operation<'b> {
         }
     }
 
-    /// The same in pieces of at most [`PIECE_BYTES`], if it is a collective whose elements do not depend on their places;
-    /// itself otherwise. All ranks cut alike.
+    /// The same in pieces of [`PIECE_BYTES`], or longer ones where there would be too many of them, if it is a collective whose
+    /// elements do not depend on their places; itself otherwise. All ranks cut alike.
     pub fn cut(self) -> Vec<Operation<'b>> {
         let What::Collective(call) = &self.what else { return vec![self] };
         if !is_long(call) {
             return vec![self];
         }
-        let most = PIECE_BYTES / call.dtype.size();
+        let bytes = (call.count * call.dtype.size()).div_ceil(MOST_PIECES).next_multiple_of(PIECE_BYTES);
+        let most = bytes / call.dtype.size();
         let starts = (0..call.count).step_by(most);
         let piece = |start: usize| {
             let count = most.min(call.count - start);
@@ -105,6 +106,9 @@ impl<'b> Operation<'b> {
 /// device a piece passes those before and after it. Long enough that a piece costs little more than as many bytes
 /// of a longer call.
 pub const PIECE_BYTES: usize = 4 << 20;
+
+/// Most pieces of a call: what a device does for all of them is queued up at once, and its queues hold about a thousand things.
+const MOST_PIECES: usize = 128;
 
 /// Whether a call is one of those that are made in pieces.
 #[inline]
@@ -137,6 +141,17 @@ mod tests {
             .map(|piece| (piece.buffers.input().as_ptr().addr() - start, piece.buffers.output().len()))
             .collect();
         assert_eq!(ranges, [(0, PIECE_BYTES), (PIECE_BYTES, PIECE_BYTES), (2 * PIECE_BYTES, 12)]);
+    }
+
+    #[test]
+    fn there_are_never_too_many_pieces() {
+        for gib in [1, 3, 100] {
+            let call = call(Collective::AllReduce, (gib << 28) + 1);
+            let pieces = Operation::collective(call, Buffers::new(&[], &mut [])).cut();
+            let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+            assert!(counts.len() <= MOST_PIECES && counts.len() > MOST_PIECES / 2, "{}", counts.len());
+            assert_eq!(counts.iter().sum::<usize>(), call.count);
+        }
     }
 
     #[test]

@@ -233,6 +233,9 @@ unsafe extern "C" fn cuMemFree_v2(at: u64) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostAlloc(at: *mut Handle, len: size_t, _flags: c_uint) -> c_int {
+    let before =
+        with(|world| current().map(|context| world.awaited_by_allocations(context)).unwrap_or_default());
+    before.iter().for_each(|stream| stream.synchronize());
     call("cuMemHostAlloc", |world| {
         world.device_of(current()?)?;
         let made = world.alloc(Kind::Pinned, len)?;
@@ -290,10 +293,20 @@ unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: size_t) ->
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, len: size_t, stream: Handle) -> c_int {
-    call("cuMemcpyAsync", |world| {
+    let mut awaited = None;
+    let code = call("cuMemcpyAsync", |world| {
         let work = world.copy(to, from, len)?;
-        world.submit(stream.addr(), current()?, work)
-    })
+        world.submit(stream.addr(), current()?, work)?;
+        if !world.is_on_device(to) && !world.is_on_device(from) {
+            awaited = Some(world.stream(stream.addr(), current()?)?);
+        }
+        Ok(())
+    });
+    // As the manual says: from host memory to host memory it waits for all that is on the stream.
+    if let Some(stream) = awaited {
+        stream.synchronize();
+    }
+    code
 }
 
 #[unsafe(no_mangle)]

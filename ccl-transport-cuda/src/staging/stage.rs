@@ -1,7 +1,8 @@
 //! The streams and the memory of one communicator's calls on device buffers.
 
 use super::call::DeviceCall;
-use super::place::{buffers_at, places};
+use super::place::{Place, Wanted, buffers_at, places};
+use crate::driver::Kind;
 use crate::sys::{Event, Flags, PinnedMemory, Primary, Stream, awaited};
 use ccl_core::communicator::{Operation, PIECE_BYTES};
 use ccl_core::{Error, Result};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 const RING: usize = 4;
 /// The slot of steps that are longer.
 const LARGE: usize = RING;
-/// Bytes of a step of one piece: its send and its receive buffer.
+/// Bytes of a step that goes through the slots of pieces, if it is none: a send and a receive buffer as long as one.
 const PIECE_STEP: usize = 2 * PIECE_BYTES + 4096;
 /// The least that is allocated.
 const LEAST: usize = 64 << 10;
@@ -43,13 +44,23 @@ pub struct Stage {
     broken: Option<Error>,
 }
 
-/// Memory of one step at a time.
+/// Memory of one step at a time. It is written by the device when the step before has gone.
 struct Slot {
     memory: Option<Arc<PinnedMemory>>,
     /// The step before has gone.
     emptied: Event,
     /// Steps that it was used for: what its flag says when the host is done with the last of them.
     uses: u32,
+}
+
+/// A step that is not on its way yet.
+struct Step {
+    operations: Vec<Operation<'static>>,
+    places: Vec<Place>,
+    /// What they take.
+    bytes: usize,
+    slot: usize,
+    filled: Event,
 }
 
 /// A step that is on its way. Dropping it is the word to the device that the host is done with it.
@@ -132,15 +143,51 @@ impl Stage {
             Ok([alone]) => alone.cut().into_iter().map(|piece| vec![piece]).collect(),
             Err(together) => vec![together],
         };
-        // Before anything is on its way.
-        let needed = steps.iter().map(|step| places(step).1).max().unwrap_or(0);
-        self.check_limit(needed)?;
+        let steps = self.prepare(steps)?;
         // From here on an error leaves streams that are not known to be in order.
         let staged = self.put(&caller, steps);
         if let Err(error) = &staged {
             self.broken = Some(error.clone());
         }
         staged
+    }
+
+    /// All that the driver might make wait for work on the device, and all that may be refused: done before any of the call
+    /// is on its way.
+    fn prepare(&mut self, steps: Vec<Vec<Operation<'static>>>) -> Result<Vec<Step>> {
+        let are_pieces = steps.len() > 1;
+        let prepared: Result<Vec<Step>> =
+            steps.into_iter().map(|operations| self.step_of(operations)).collect();
+        let mut prepared = prepared?;
+        for step in &mut prepared {
+            step.slot = if are_pieces || step.bytes <= PIECE_STEP { self.next } else { LARGE };
+            if step.slot != LARGE {
+                self.next = (self.next + 1) % RING;
+            }
+        }
+        let mut needed = [0; LARGE + 1];
+        prepared.iter().for_each(|step| needed[step.slot] = step.bytes.max(needed[step.slot]));
+        self.reserve(&needed)?;
+        Ok(prepared)
+    }
+
+    fn step_of(&self, operations: Vec<Operation<'static>>) -> Result<Step> {
+        let on_device = |address: usize, is_empty: bool| -> Result<bool> {
+            // Copies from pinned memory to pinned memory would not be asynchronous, and are not needed.
+            Ok(!is_empty && matches!(self.primary.driver().kind(address)?, Kind::Device(_)))
+        };
+        let wanted = |operation: &Operation<'static>| {
+            let buffers = operation.buffers();
+            let (input, output) = (buffers.input(), buffers.output());
+            let comes = on_device(input.as_ptr().addr(), input.is_empty())?;
+            let goes = on_device(output.as_mut_ptr().addr(), output.is_empty())?;
+            Ok(Wanted { buffers, comes, goes })
+        };
+        let wanted: Result<Vec<Wanted>> = operations.iter().map(wanted).collect();
+        let (places, bytes) = places(&wanted?);
+        let spare = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let filled = spare.map_or_else(|| Event::new(&self.primary), Ok)?;
+        Ok(Step { operations, places, bytes, slot: 0, filled })
     }
 
     /// Makes calls and waits for them: `make` is given the host's part, and the stream is waited for in any case.
@@ -160,7 +207,7 @@ impl Stage {
         made.and(passed)
     }
 
-    fn put(&mut self, caller: &Stream, steps: Vec<Vec<Operation<'static>>>) -> Result<Vec<Staged>> {
+    fn put(&mut self, caller: &Stream, steps: Vec<Step>) -> Result<Vec<Staged>> {
         self.start.record(caller)?;
         self.out.wait(&self.start)?;
         let mut staged = Vec::new();
@@ -173,39 +220,29 @@ impl Stage {
     }
 
     /// One step. It is among the steps that were staged as soon as the device waits for it.
-    fn step(&mut self, operations: Vec<Operation<'static>>, staged: &mut Vec<Staged>) -> Result<()> {
-        let (places, bytes) = places(&operations);
-        let slot = if bytes > PIECE_STEP { LARGE } else { self.next };
-        if slot != LARGE {
-            self.next = (self.next + 1) % RING;
-        }
-        let memory = self.memory(slot, bytes)?;
+    fn step(&mut self, step: Step, staged: &mut Vec<Staged>) -> Result<()> {
+        let Step { operations, places, bytes, slot, filled } = step;
+        let memory = self.slots[slot].memory.clone().filter(|_| bytes > 0);
         let piece = memory.as_ref().map(|memory| memory.piece());
-        let moved = |operation: &Operation<'static>, place| {
-            let buffers = piece.map(|piece| buffers_at(place, &operation.buffers(), piece));
-            buffers.unwrap_or(operation.buffers())
+        let of = |(operation, place): (&Operation<'static>, &Place)| {
+            buffers_at(*place, &operation.buffers(), piece)
         };
-        let on_host: Vec<_> =
-            operations.iter().zip(&places).map(|(operation, place)| moved(operation, *place)).collect();
+        let on_host: Vec<_> = operations.iter().zip(&places).map(of).collect();
+        let calls = || operations.iter().zip(&on_host).zip(&places);
 
         self.out.wait(&self.slots[slot].emptied)?;
-        for (operation, host) in operations.iter().zip(&on_host) {
-            let (from, to) = (operation.buffers().input(), host.input());
-            if let Some(piece) = piece.filter(|_| !from.is_empty()) {
-                let at = to.as_ptr().addr() - piece.as_mut_ptr().addr();
-                self.out.copy(from, piece.slice(at, from.len()))?;
+        for ((operation, host), place) in calls() {
+            if let (Some(at), Some(piece)) = (place.input, piece) {
+                self.out.copy(operation.buffers().input(), piece.slice(at, host.input().len()))?;
             }
         }
-        let spare = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let filled = spare.map_or_else(|| Event::new(&self.primary), Ok)?;
         filled.record(&self.out)?;
 
         let ticket = self.slots[slot].uses.wrapping_add(1);
         self.back.wait_for(&self.flags, slot, ticket)?;
         self.slots[slot].uses = ticket;
-        let calls = operations.iter().zip(&on_host);
         staged.push(Staged {
-            operations: calls.map(|(operation, host)| operation.clone().with_buffers(*host)).collect(),
+            operations: calls().map(|((operation, host), _)| operation.clone().with_buffers(*host)).collect(),
             filled: Some(filled),
             events: Arc::clone(&self.events),
             flags: Arc::clone(&self.flags),
@@ -213,7 +250,7 @@ impl Stage {
             ticket,
             _memory: memory.clone(),
         });
-        for (operation, host) in operations.iter().zip(&on_host) {
+        for ((operation, host), _) in calls().filter(|(_, place)| place.output.is_some()) {
             let (from, to) = (host.output().as_piece(), operation.buffers().output());
             for range in operation.writes().into_iter().filter(|range| !range.is_empty()) {
                 self.back.copy(from.slice(range.start, range.len()), to.slice(range.start, range.len()))?;
@@ -222,38 +259,34 @@ impl Stage {
         self.slots[slot].emptied.record(&self.back)
     }
 
-    /// A slot's memory, of at least so many bytes; none for none.
-    fn memory(&mut self, slot: usize, bytes: usize) -> Result<Option<Arc<PinnedMemory>>> {
-        let has = self.slots[slot].memory.as_ref().map_or(0, |memory| memory.len());
-        if has < bytes {
-            let room = bytes.max(LEAST).checked_next_power_of_two().unwrap_or(bytes);
-            // Rather less room for the next than no room for this.
-            let room = if self.allocated + room <= self.limit { room } else { bytes };
+    /// Gives each slot so many bytes at least, within the limit.
+    fn reserve(&mut self, needed: &[usize; LARGE + 1]) -> Result<()> {
+        let short = |slot: &Slot, bytes: usize| slot.memory.as_ref().map_or(0, |memory| memory.len()) < bytes;
+        let grows: usize = self
+            .slots
+            .iter()
+            .zip(needed)
+            .filter(|(slot, bytes)| short(slot, **bytes))
+            .map(|(_, bytes)| *bytes)
+            .sum();
+        if self.allocated + grows > self.limit {
+            let what = format!(
+                "a call on device buffers that needs {grows} more bytes of pinned host memory, where {} of {} are taken",
+                self.allocated, self.limit
+            );
+            return Err(Error::unsupported(what, "make smaller calls, or raise RDMACCL_STAGING_BYTES"));
+        }
+        // Room for longer steps, where that leaves room for these.
+        let mut spare = self.limit - self.allocated - grows;
+        for (slot, bytes) in self.slots.iter_mut().zip(needed).filter(|(slot, bytes)| short(slot, **bytes)) {
+            let more = bytes.max(&LEAST).next_power_of_two() - bytes;
+            let room = if more <= spare { bytes + more } else { *bytes };
             let memory = Arc::new(PinnedMemory::alloc(&self.primary, room)?);
+            spare -= room - bytes;
             self.allocated += room;
-            self.outgrown.extend(self.slots[slot].memory.replace(memory));
+            self.outgrown.extend(slot.memory.replace(memory));
         }
-        Ok(self.slots[slot].memory.clone().filter(|_| bytes > 0))
-    }
-
-    /// Refuses a step that is too long, when nothing of its call has been done.
-    fn check_limit(&self, bytes: usize) -> Result<()> {
-        let grows: usize = if bytes > PIECE_STEP {
-            let has = self.slots[LARGE].memory.as_ref().map_or(0, |memory| memory.len());
-            if bytes > has { bytes } else { 0 }
-        } else {
-            let short =
-                self.slots[..RING].iter().filter(|slot| slot.memory.as_ref().map_or(0, |m| m.len()) < bytes);
-            short.count() * bytes
-        };
-        if self.allocated + grows <= self.limit {
-            return Ok(());
-        }
-        let what = format!(
-            "a call on device buffers that needs {grows} more bytes of pinned host memory, where {} of {} are taken",
-            self.allocated, self.limit
-        );
-        Err(Error::unsupported(what, "make smaller calls, or raise RDMACCL_STAGING_BYTES"))
+        Ok(())
     }
 
     /// Waits until the device has done all that was put on streams here, or has failed; not longer than this.

@@ -40,7 +40,7 @@ impl Primary {
         self.driver.table
     }
 
-    pub(super) fn driver(&self) -> Driver {
+    pub(crate) fn driver(&self) -> Driver {
         self.driver
     }
 
