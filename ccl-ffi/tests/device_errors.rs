@@ -220,6 +220,9 @@ fn alone(test: &str, variables: &[(&str, &str)]) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(why) = text.lines().find(|line| line.contains("skipped:")) {
+        println!("{why}");
+    }
     assert!(
         output.status.success() && text.contains("1 passed"),
         "{text}{}",
@@ -295,7 +298,7 @@ fn in_a_process_without_a_driver() {
     let comms = init_all::<1>();
     let mut buffer = [1f32];
     if ccl_has_driver() {
-        // A machine with a driver: what is no stream of ours is the driver's business.
+        println!("skipped: this machine has a CUDA driver, to which the stream would go");
         return destroy_all(&comms);
     }
     refused(
@@ -307,6 +310,7 @@ fn in_a_process_without_a_driver() {
     destroy_all(&comms);
 }
 
+/// Where the loader finds it.
 fn ccl_has_driver() -> bool {
     [
         "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
