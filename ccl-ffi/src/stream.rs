@@ -56,7 +56,7 @@ pub(crate) fn find(stream: cclStream_t) -> Result<Given> {
     existing(stream).map(Given::Host).map_err(|error| match device::driver() {
         Err(why) if stream as usize >> STREAMS_BITS == 0 => {
             let what =
-                format!("{stream:p}, which is no host stream; and a CUDA stream cannot be used: {why}");
+                format!("{stream:p}, which is no stream of the host, and CUDA streams cannot be used: {why}");
             Error::invalid(
                 what,
                 "give NULL or a handle that cclHostStreamCreate has returned and that was not destroyed",

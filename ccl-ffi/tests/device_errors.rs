@@ -304,7 +304,7 @@ fn in_a_process_without_a_driver() {
     refused(
         all_reduce(&mut buffer, comms[0], 0x7000),
         INVALID_ARGUMENT,
-        "is no host stream; and a CUDA stream cannot be used: ",
+        "is no stream of the host, and CUDA streams cannot be used: ",
     );
     assert!(last_error(0).contains("libcuda.so.1 cannot be opened"), "{}", last_error(0));
     destroy_all(&comms);
