@@ -1,5 +1,7 @@
 //! Calls on device memory that cannot be, and those that go wrong: clear errors, and no stream that waits for ever.
 
+#![allow(clippy::print_stdout)] // what is skipped is said
+
 mod common;
 mod cuda;
 use ccl_fake_cuda::{Fake, Memory};
