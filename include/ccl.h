@@ -69,7 +69,7 @@
 typedef enum {
     // It is done.
     cclSuccess = 0,
-    // Not used: the number of NCCL's CUDA errors.
+    // A function of the CUDA driver failed.
     cclUnhandledDeviceError = 1,
     // A system call failed.
     cclSystemError = 2,
@@ -158,10 +158,15 @@ typedef struct cclStream cclStream;
 // A communicator. NULL is none.
 typedef cclComm *cclComm_t;
 
-// What a call is ordered on. NULL: the call returns when the result is there. A stream from `cclHostStreamCreate`:
-// the call returns at once, and is made when the calls before it on that stream, and on that communicator, are over. Its
-// buffers belong to the call until the stream has passed it. An error then comes out of the stream, and of
-// `cclCommGetAsyncError`.
+// What a call is ordered on. For buffers in host memory NULL: the call returns when the result is there. Or a stream from
+// `cclHostStreamCreate`: the call returns at once, and is made when the calls before it on that stream, and on that
+// communicator, are over. Its buffers belong to the call until the stream has passed it. An error then comes out of the
+// stream, and of `cclCommGetAsyncError`.
+//
+// For buffers in the memory of a CUDA device: a `cudaStream_t` or `CUstream` of that device's primary context, cast to this type;
+// NULL is its default stream. The call returns once it is enqueued, and is ordered on that stream as a kernel would be.
+// An error comes out of `cclCommGetAsyncError`; the stream runs on. Where the CUDA driver was found, what is neither NULL nor a
+// host stream is taken as a CUDA stream, and must be one: the driver follows it. Pinned host memory goes with all of them.
 typedef cclStream *cclStream_t;
 
 // What rank 0 creates and all ranks are given: where to meet, and a secret.
@@ -329,10 +334,12 @@ cclResult_t cclCommCount(cclComm_t comm, int *count);
 // `rank` is NULL or writable.
 cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 
-// The device of the communicator's buffers: -1, host memory.
+// The device of the communicator's buffers, by its number in this process: that of the first call on device memory. -1: there
+// was none.
 //
 // `device` is NULL or writable.
-cclResult_t cclCommDevice(cclComm_t comm, int *device);
+cclResult_t cclCommDevice(cclComm_t comm,
+                          int *device);
 
 // Writes what this rank does and has done to `text`, in JSON: the calls that run and what they wait for, the last calls, the
 // error if there is one; it is what `rdmaccl flight` reads. While it joins, it says no more than that. It waits for nothing and

@@ -84,6 +84,10 @@ pub struct Config {
     /// `RDMACCL_PROFILE`: file with the constants of the cost function, or `none` for the built-in ones; `None`: the file at
     /// its [usual place](Config::profile_path), if there is one.
     pub profile: Option<String>,
+    /// `RDMACCL_CUDA`: the file of the CUDA driver's library; `None`: the system's.
+    pub cuda_library: Option<String>,
+    /// `RDMACCL_STAGING_BYTES`: most pinned host memory that a communicator takes for calls on device buffers.
+    pub staging_bytes: usize,
     /// Queue pairs and the devices below them.
     pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
@@ -244,6 +248,9 @@ variables! {
         "at least 16 random characters", secret: |v| text(v).filter(|v| v.len() >= 16).map(Some),
         |secret: &Option<String>| secret.as_ref().map_or_else(String::new, |_| "set (secret)".to_string());
     "RDMACCL_IBVERBS" = "", "File of libibverbs, in place of the system's.", "a path", ib.library: |v| text(v).map(Some), shown;
+    "RDMACCL_CUDA" = "", "File of the CUDA driver's library, in place of the system's libcuda.so.1.", "a path", cuda_library: |v| text(v).map(Some), shown;
+    "RDMACCL_STAGING_BYTES" = "1G", "Most pinned host memory that a communicator takes for calls on device buffers.", "a size above 0 like 268435456 or 256M",
+        staging_bytes: size, usize::to_string;
     "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
         "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",
@@ -399,6 +406,8 @@ impl Default for Config {
             flight_calls: 256,
             flight_dir: None,
             profile: None,
+            cuda_library: None,
+            staging_bytes: 1 << 30,
             ib: Ib::default(),
             places: profile::Places::default(),
             from_environment: Vec::new(),

@@ -162,6 +162,17 @@ pub enum ErrorKind {
         source: io::Error,
     },
 
+    /// A function of a device's driver failed.
+    #[error("{call} failed: {cause}; {remedy}")]
+    Device {
+        /// The driver's function, with what it was for.
+        call: String,
+        /// The driver's word: the error's name and number.
+        cause: String,
+        /// What to do.
+        remedy: String,
+    },
+
     /// Somebody aborted the communicator.
     #[error("the communicator was aborted; destroy it")]
     Aborted,

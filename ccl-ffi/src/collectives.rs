@@ -7,6 +7,7 @@
 use crate::buffers;
 use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::device;
 use crate::group;
 use crate::launch;
 use crate::red_op::RedOpArg;
@@ -40,7 +41,7 @@ unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclR
         let root = buffers::rank("root", arguments.root)?;
         // Made where it is used: a constant that was written before the turn was taken is read again after it.
         let call = || Call { collective, count, dtype, op, root };
-        if stream.is_null() && !group::is_open() {
+        if stream.is_null() && !group::is_open() && !device::concerns(send, recv) {
             return comm::with(comm, |communicator| {
                 let call = call();
                 // SAFETY: the caller's promise.

@@ -3,6 +3,7 @@
 use crate::handles::{SLOTS, Slot, Table};
 use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
+use ccl::device::DeviceLine;
 use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, Record, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -58,6 +59,8 @@ pub(crate) struct Face {
     /// The first error that no caller was told of, or that broke it.
     error: OnceLock<Error>,
     finalized: AtomicBool,
+    /// What it has for calls on device memory, from the first of them on.
+    pub(crate) line: Monitor<Option<DeviceLine>>,
     /// What `cclRedOpCreatePreMulSum` made, by number.
     pub(crate) operators: Monitor<Vec<Option<ReduceOp>>>,
 }
@@ -77,6 +80,7 @@ impl Face {
             joined: OnceLock::new(),
             error: OnceLock::new(),
             finalized: AtomicBool::new(false),
+            line: Monitor::default(),
             operators: Monitor::default(),
         })
     }
@@ -290,12 +294,17 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
     guard(|| unsafe { store(rank, joined(comm)?.rank as c_int, "rank") })
 }
 
-/// The device of the communicator's buffers: -1, host memory.
+/// The device of the communicator's buffers, by its number in this process: that of the first call on device memory. -1: there
+/// was none.
 ///
 /// # Safety
 /// `device` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
-    // SAFETY: the function's contract.
-    guard(|| joined(comm).and_then(|_| unsafe { store(device, -1, "device") }))
+    guard(|| {
+        let face = joined(comm)?;
+        let known = face.line.lock().as_ref().map_or(-1, |line| line.device().cast_signed());
+        // SAFETY: the function's contract.
+        unsafe { store(device, known, "device") }
+    })
 }

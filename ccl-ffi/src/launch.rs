@@ -1,23 +1,35 @@
 //! Making calls that were issued: one on a stream, or those of a group.
 
 use crate::comm::{self, Comm, Content, Face, cclComm_t};
+use crate::device;
 use crate::group;
 use crate::handles::Slot;
 use crate::meeting::Meeting;
-use crate::stream::{self, cclStream_t};
+use crate::stream::{self, Given, cclStream_t};
 use ccl::{Batch, Entered, Operation, Result, Stream, Turn, run_together};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A call whose arguments were checked, and which has no turn yet.
 pub(crate) struct Issued {
-    comm: usize,
-    face: Arc<Face>,
-    /// `None`: whoever issued it waits for its end.
-    stream: Option<Arc<Stream>>,
-    operation: Operation<'static>,
+    pub(crate) comm: usize,
+    pub(crate) face: Arc<Face>,
+    pub(crate) on: On,
+    pub(crate) operation: Operation<'static>,
     /// What was set when it was issued.
-    limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
+}
+
+/// What carries a call out.
+pub(crate) enum On {
+    /// Whoever issued it, and waits for its end.
+    Caller,
+    Stream(Arc<Stream>),
+    /// A stream of a device, by its handle.
+    Device {
+        device: u32,
+        stream: usize,
+    },
 }
 
 /// Issues a call on a stream or in a group. `operation` checks its arguments, without waiting for anything.
@@ -28,10 +40,15 @@ pub(crate) fn issue(
 ) -> Result<()> {
     let face = comm::face(comm)?;
     face.usable()?;
-    let stream = stream::find(stream)?;
+    let given = stream::find(stream)?;
     let operation = operation(&face)?;
+    let on = match given {
+        given if device::is_here() => device::place(&operation, given, face.rank)?,
+        Given::Host(stream) => On::Stream(stream),
+        _ => On::Caller,
+    };
     let limit = comm::timeout(comm);
-    group::submit(Issued { comm: comm as usize, face, stream, operation, limit })
+    group::submit(Issued { comm: comm as usize, face, on, operation, limit })
 }
 
 /// The calls of a launch on one communicator, with their turn.
@@ -53,11 +70,14 @@ struct Work {
 /// Makes calls together: on this thread if one of them is without a stream, otherwise on the first stream's. The other
 /// streams wait there until it is done, as their order asks.
 pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
+    if calls.iter().any(|call| matches!(call.on, On::Device { .. })) {
+        return device::launch(calls);
+    }
     let order = ccl::together();
     let mut parts: Vec<Part> = Vec::new();
     let mut streams: Vec<Arc<Stream>> = Vec::new();
     let mut caller_waits = false;
-    for Issued { comm, face, stream, operation, limit } in calls {
+    for Issued { comm, face, on, operation, limit } in calls {
         match parts.iter_mut().find(|part| part.comm == comm) {
             Some(Part { work, .. }) => {
                 work.operations.push(operation);
@@ -69,10 +89,10 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
                 parts.push(Part { comm, face, turn, work });
             }
         }
-        match stream {
-            None => caller_waits = true,
-            Some(stream) if streams.iter().any(|known| Arc::ptr_eq(known, &stream)) => {}
-            Some(stream) => streams.push(stream),
+        match on {
+            On::Stream(stream) if streams.iter().any(|known| Arc::ptr_eq(known, &stream)) => {}
+            On::Stream(stream) => streams.push(stream),
+            _ => caller_waits = true,
         }
     }
     let mut streams = streams.into_iter();

@@ -27,6 +27,7 @@ mod collectives;
 mod comm;
 mod config;
 mod data_type;
+mod device;
 mod dump;
 mod ending;
 mod fork;

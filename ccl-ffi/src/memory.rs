@@ -1,6 +1,7 @@
 //! `cclMemAlloc`, `cclMemFree`, `cclCommRegister`, `cclCommDeregister`.
 
 use crate::comm::{self, cclComm_t};
+use crate::device;
 use crate::handles::Table;
 use crate::pointers;
 use crate::result::{cclResult_t, guard};
@@ -103,6 +104,7 @@ pub unsafe extern "C" fn cclCommRegister(
             return Err(Error::invalid(format!("a buffer of {size} bytes at {buff:p}"), "give some memory"));
         }
         pointers::check(handle, "handle", "give the address of a pointer")?;
+        device::refuse(buff, "cclCommRegister")?;
         let memory = containing(buff.addr(), size)?;
         let number = REGISTRATIONS.insert(|held| held.set(comm.addr(), buff.expose_provenance(), size))?;
         let slot = REGISTRATIONS.find(number)?;

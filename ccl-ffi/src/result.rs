@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum cclResult_t {
     /// It is done.
     cclSuccess = 0,
-    /// Not used: the number of NCCL's CUDA errors.
+    /// A function of the CUDA driver failed.
     cclUnhandledDeviceError = 1,
     /// A system call failed.
     cclSystemError = 2,
@@ -102,6 +102,7 @@ pub(crate) fn code_of(error: &Error) -> cclResult_t {
         ErrorKind::System { .. } | ErrorKind::Transport { .. } | ErrorKind::Bootstrap { .. } => {
             cclSystemError
         }
+        ErrorKind::Device { .. } => cclUnhandledDeviceError,
         _ => cclInternalError,
     }
 }
@@ -116,7 +117,7 @@ pub struct ResultArg(i32);
 pub extern "C" fn cclGetErrorString(result: ResultArg) -> *const c_char {
     let text: &CStr = match result.0 {
         0 => c"no error",
-        1 => c"unhandled device error",
+        1 => c"unhandled device error (cclGetLastError has the function and its error)",
         2 => c"system error (cclGetLastError has the call and its cause)",
         3 => c"internal error (cclGetLastError has the message)",
         4 => c"invalid argument (cclGetLastError says which)",

@@ -3,7 +3,7 @@
 use crate::handles::Table;
 use crate::pointers::store;
 use crate::result::{self, cclResult_t, guard, guard_code};
-use ccl::{Error, Monitor, Result, Stream};
+use ccl::{Error, Monitor, Result, Stream, device};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,15 @@ pub struct cclStream {
     _never: (),
 }
 
-/// What a call is ordered on. NULL: the call returns when the result is there. A stream from `cclHostStreamCreate`:
-/// the call returns at once, and is made when the calls before it on that stream, and on that communicator, are over. Its
-/// buffers belong to the call until the stream has passed it. An error then comes out of the stream, and of
-/// `cclCommGetAsyncError`.
+/// What a call is ordered on. For buffers in host memory NULL: the call returns when the result is there. Or a stream from
+/// `cclHostStreamCreate`: the call returns at once, and is made when the calls before it on that stream, and on that
+/// communicator, are over. Its buffers belong to the call until the stream has passed it. An error then comes out of the
+/// stream, and of `cclCommGetAsyncError`.
+///
+/// For buffers in the memory of a CUDA device: a `cudaStream_t` or `CUstream` of that device's primary context, cast to this type;
+/// NULL is its default stream. The call returns once it is enqueued, and is ordered on that stream as a kernel would be.
+/// An error comes out of `cclCommGetAsyncError`; the stream runs on. Where the CUDA driver was found, what is neither NULL nor a
+/// host stream is taken as a CUDA stream, and must be one: the driver follows it. Pinned host memory goes with all of them.
 pub type cclStream_t = *mut cclStream;
 
 #[derive(Default)]
@@ -30,10 +35,39 @@ impl Held {
 
 static STREAMS: Table<Held> = Table::new(0xc5, "stream", "cclHostStreamCreate");
 
-/// The stream of a handle; `None` for NULL.
-pub(crate) fn find(stream: cclStream_t) -> Result<Option<Arc<Stream>>> {
-    if stream.is_null() { Ok(None) } else { existing(stream).map(Some) }
+/// What a caller has given as a stream.
+#[derive(Clone)]
+pub(crate) enum Given {
+    Nothing,
+    Host(Arc<Stream>),
+    /// Neither, in a process with a CUDA driver.
+    Device(usize),
 }
+
+/// What the stream of a handle is.
+pub(crate) fn find(stream: cclStream_t) -> Result<Given> {
+    if stream.is_null() {
+        return Ok(Given::Nothing);
+    }
+    // A handle of ours has bits that no address has.
+    if device::is_here() && stream as usize >> STREAMS_BITS == 0 {
+        return Ok(Given::Device(stream as usize));
+    }
+    existing(stream).map(Given::Host).map_err(|error| match device::driver() {
+        Err(why) if stream as usize >> STREAMS_BITS == 0 => {
+            let what =
+                format!("{stream:p}, which is no stream of the host, and CUDA streams cannot be used: {why}");
+            Error::invalid(
+                what,
+                "give NULL or a handle that cclHostStreamCreate has returned and that was not destroyed",
+            )
+        }
+        _ => error,
+    })
+}
+
+/// Bits of an address of a program.
+const STREAMS_BITS: u32 = 48;
 
 fn existing(stream: cclStream_t) -> Result<Arc<Stream>> {
     let handle = stream as usize;

@@ -3,6 +3,7 @@
 use crate::buffers;
 use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::device;
 use crate::group;
 use crate::launch;
 use crate::result::{cclResult_t, guard_call};
@@ -48,7 +49,7 @@ impl Arguments {
     /// As [`operation`](Arguments::operation).
     unsafe fn run(&self, comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
         guard_call(|| {
-            if stream.is_null() && !group::is_open() {
+            if stream.is_null() && !group::is_open() && !device::concerns(self.send, self.recv) {
                 return comm::with(comm, |communicator| {
                     // SAFETY: the caller's promise.
                     let operation = unsafe { self.operation(communicator.rank(), communicator.size())? };

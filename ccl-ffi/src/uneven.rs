@@ -7,6 +7,7 @@
 use crate::buffers;
 use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::device;
 use crate::group;
 use crate::launch;
 use crate::pointers;
@@ -127,7 +128,7 @@ impl Arguments {
                 op: self.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?,
                 root: buffers::rank("root", self.root)?,
             };
-            if stream.is_null() && !group::is_open() {
+            if stream.is_null() && !group::is_open() && !device::concerns(self.send, self.recv) {
                 return comm::with(comm, |communicator| {
                     // SAFETY: the caller's promise.
                     let parsed = unsafe { self.parse(&call, communicator.rank(), communicator.size()) };

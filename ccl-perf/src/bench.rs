@@ -3,7 +3,7 @@
 use crate::buffers::{Layout, Pair};
 use crate::data::{self, Inputs};
 use crate::operator::Operator;
-use crate::options::{Options, Root};
+use crate::options::{Options, Place, Root};
 use crate::report::{Average, OutOfBounds, Report, Row, RunConfig, Spread, Timing, now};
 use crate::work::Work;
 use crate::{Program, barrier, compare, progress::Progress, ranks, table};
@@ -118,7 +118,10 @@ impl<'a> Bench<'a> {
         let largest = sizes.last().copied().unwrap_or(0) as usize;
         let progress = Progress::new(comm.rank() == 0);
         let registered = (options.local_register > 0).then_some(&mut *comm);
-        let memory = Pair::new(largest, options.unalign as usize, registered)?;
+        let memory = match options.memory {
+            Place::Host => Pair::new(largest, options.unalign as usize, registered)?,
+            Place::Device => Pair::on_device(largest, options.unalign as usize, comm)?,
+        };
         Ok(Bench { memory, comm, program, collective, options, sizes, progress, seed: 0 })
     }
 
@@ -235,9 +238,9 @@ impl<'a> Bench<'a> {
     /// Seconds of a mean iteration, then of each of them where that was asked for.
     fn time(&mut self, work: &Work, in_place: bool) -> Result<Vec<f64>> {
         let layout = work.layout();
-        self.write_input(work, &layout, in_place);
+        self.write_input(work, &layout, in_place)?;
         for _ in 0..self.options.warmup {
-            work.run(self.comm, self.memory.for_call(&layout, in_place))?;
+            self.memory.run(self.comm, work, &layout, in_place)?;
         }
         let iterations = self.options.iterations;
         let mut times = Vec::with_capacity(1 + iterations as usize);
@@ -247,7 +250,7 @@ impl<'a> Bench<'a> {
         let mut last = start;
         for _ in 0..iterations {
             for _ in 0..self.options.aggregate {
-                work.run(self.comm, self.memory.for_call(&layout, in_place))?;
+                self.memory.run(self.comm, work, &layout, in_place)?;
             }
             if self.options.per_iteration {
                 let now = Instant::now();
@@ -266,20 +269,21 @@ impl<'a> Bench<'a> {
         let mut wrong = 0;
         for _ in 0..self.options.check {
             self.seed += 1;
-            let inputs = self.write_input(work, &layout, in_place);
-            work.run(self.comm, self.memory.for_call(&layout, in_place))?;
-            wrong += work.wrong(self.memory.output(&layout, in_place), &inputs);
+            let inputs = self.write_input(work, &layout, in_place)?;
+            self.memory.run(self.comm, work, &layout, in_place)?;
+            wrong += work.wrong(self.memory.output(&layout, in_place)?, &inputs);
         }
         Ok(wrong)
     }
 
-    fn write_input(&mut self, work: &Work, layout: &Layout, in_place: bool) -> Inputs {
+    fn write_input(&mut self, work: &Work, layout: &Layout, in_place: bool) -> Result<Inputs> {
         let inputs = work.inputs(self.seed);
         let buffer = self.memory.input(layout, in_place);
         if !buffer.is_empty() {
             data::fill(buffer, &inputs.of(self.comm.rank()), 0);
         }
-        inputs
+        self.memory.written(layout)?;
+        Ok(inputs)
     }
 }
 

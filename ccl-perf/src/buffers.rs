@@ -1,5 +1,7 @@
 //! The memory that calls send from and receive into, and where each rank's part of it lies.
 
+use crate::device::OnDevice;
+use crate::work::Work;
 use ccl::{Buffers, Collective, Communicator, Result, SharedMemory};
 use std::ops::{DerefMut, Range};
 
@@ -61,16 +63,22 @@ impl Layout {
         Layout { input, output, in_place }
     }
 
+    /// Where the two lie in one buffer.
+    pub(crate) fn in_place(&self) -> (Range<usize>, Range<usize>) {
+        self.in_place.clone()
+    }
+
     /// Of a rank that sends `bytes` and receives as many.
     pub(crate) fn whole(bytes: usize) -> Layout {
         Layout { input: bytes, output: bytes, in_place: (0..bytes, 0..bytes) }
     }
 }
 
-/// A rank's send and receive memory.
+/// A rank's send and receive memory. With buffers on a device this is where their data is written and checked.
 pub(crate) struct Pair {
     send: Memory,
     receive: Memory,
+    device: Option<OnDevice>,
 }
 
 impl Pair {
@@ -81,7 +89,38 @@ impl Pair {
         mut registered: Option<&mut Communicator>,
     ) -> Result<Pair> {
         let send = Memory::new(bytes, unalign, registered.as_deref_mut())?;
-        Ok(Pair { send, receive: Memory::new(bytes, unalign, registered)? })
+        Ok(Pair { send, receive: Memory::new(bytes, unalign, registered)?, device: None })
+    }
+
+    /// The same with buffers on a device.
+    pub(crate) fn on_device(bytes: usize, unalign: usize, comm: &Communicator) -> Result<Pair> {
+        let device = Some(OnDevice::new(comm, bytes, unalign)?);
+        Ok(Pair { device, ..Pair::new(bytes, unalign, None)? })
+    }
+
+    /// Does a line's work once, on the memory where its buffers are.
+    pub(crate) fn run(
+        &mut self,
+        comm: &mut Communicator,
+        work: &Work,
+        layout: &Layout,
+        in_place: bool,
+    ) -> Result<()> {
+        match &mut self.device {
+            Some(device) => device.run(comm, work, layout, in_place),
+            None => work.run(comm, self.for_call(layout, in_place)),
+        }
+    }
+
+    /// After the input was written: brings it to the device, if the buffers are there.
+    pub(crate) fn written(&mut self, layout: &Layout) -> Result<()> {
+        let reach = self.reach(layout);
+        let Some(device) = &mut self.device else { return Ok(()) };
+        device.write(&self.send.all()[..layout.input], &self.receive.all()[..reach])
+    }
+
+    fn reach(&self, layout: &Layout) -> usize {
+        layout.output.max(layout.in_place.0.end).max(layout.in_place.1.end)
     }
 
     /// What a call is given.
@@ -96,7 +135,7 @@ impl Pair {
     /// The send buffer, to write the input into. The receive memory is spoilt first, so that nothing in it
     /// can be mistaken for a result.
     pub(crate) fn input(&mut self, layout: &Layout, in_place: bool) -> &mut [u8] {
-        let reach = layout.output.max(layout.in_place.0.end).max(layout.in_place.1.end);
+        let reach = self.reach(layout);
         self.receive.all()[..reach].fill(0xa5);
         if in_place {
             return &mut self.receive.all()[layout.in_place.0.clone()];
@@ -105,9 +144,13 @@ impl Pair {
     }
 
     /// The receive buffer, to read the result from.
-    pub(crate) fn output(&mut self, layout: &Layout, in_place: bool) -> &[u8] {
+    pub(crate) fn output(&mut self, layout: &Layout, in_place: bool) -> Result<&[u8]> {
         let range = if in_place { layout.in_place.1.clone() } else { 0..layout.output };
-        &self.receive.all()[range]
+        let output = &mut self.receive.all()[range.clone()];
+        if let Some(device) = &self.device {
+            device.read(range.start, output)?;
+        }
+        Ok(output)
     }
 }
 

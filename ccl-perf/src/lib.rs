@@ -11,6 +11,7 @@ mod bench;
 mod buffers;
 mod compare;
 mod data;
+mod device;
 mod encode;
 mod job;
 mod launcher;

@@ -105,6 +105,10 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) local_register: u8,
 
+    /// Where the buffers are: device takes those of this host in turn, through the CUDA driver
+    #[arg(long, value_name = "host|device", default_value = "host", conflicts_with_all = ["local_register", "compare"])]
+    pub(crate) memory: Place,
+
     /// Time every iteration and print least, largest, 99th percentile and variation
     #[arg(short = 'I', long = "per_iter_timing", value_name = "0/1", default_value = "0",
           num_args = 0..=1, action = clap::ArgAction::Set, default_missing_value = "1", value_parser = flag)]
@@ -173,8 +177,17 @@ struct GpuOnly {
     cta_policy: Option<u32>,
     #[arg(short = 'V', long = "device_cta_count", hide = true)]
     device_ctas: Option<u32>,
-    #[arg(short = 'M', long = "memory", hide = true)]
-    memory: Option<u32>,
+    #[arg(short = 'M', long = "memory_report", hide = true)]
+    memory_report: Option<u32>,
+}
+
+/// Where buffers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Place {
+    /// In host memory.
+    Host,
+    /// On a device.
+    Device,
 }
 
 /// One value, or all of its kind.
@@ -266,7 +279,7 @@ impl Options {
             ("-C", gpu.cpu_time, "the time to launch a kernel"),
             ("-x", gpu.cta_policy, "a policy for thread blocks"),
             ("-V", gpu.device_ctas, "thread blocks"),
-            ("-M", gpu.memory, "a report on device memory"),
+            ("-M", gpu.memory_report, "a report on device memory"),
         ];
         match wanted.into_iter().find(|(_, value, _)| value.is_some_and(|v| v != 0)) {
             Some((letter, _, what)) => {
@@ -325,6 +338,7 @@ fn refused(program: Program) -> Refused {
             ("root", "-r"),
             ("unalign", "-u"),
             ("local_register", "-R"),
+            ("memory", "--memory"),
             ("algo", "--algo"),
             ("explain", "--explain"),
             ("compare", "--compare"),

@@ -1,7 +1,7 @@
 //! nccl-tests' table, column for column: many scripts read it.
 
 use crate::Program;
-use crate::options::Options;
+use crate::options::{Options, Place};
 use crate::report::{Device, Row, Spread, Timing};
 use crate::sizes::Step;
 use ccl::Explanation;
@@ -31,6 +31,9 @@ pub(crate) fn preamble(program: Program, options: &Options, devices: &[Device]) 
     let unused = options.without_effect();
     if !unused.is_empty() {
         let _ = writeln!(out, "# Without effect on host memory: {}", unused.join(" "));
+    }
+    if options.memory == Place::Device {
+        out.push_str("# Buffers on CUDA devices, through pinned host memory\n");
     }
     out.push_str("# Using devices\n");
     for d in devices {

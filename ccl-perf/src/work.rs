@@ -2,6 +2,7 @@
 
 use crate::buffers::Layout;
 use crate::data::{self, Inputs};
+use ccl::device::{DeviceBuffers, DeviceCall};
 use ccl::{Blocks, Buffers, Call, Collective, Communicator, DataType, Operation, ReduceOp, Result};
 
 /// What one rank does in one line.
@@ -85,6 +86,18 @@ impl Work {
             return batch.run();
         }
         comm.run(&self.call, buffers)
+    }
+
+    /// The calls that do it on device memory.
+    pub(crate) fn on_device<'m>(&self, buffers: DeviceBuffers<'m>) -> Vec<DeviceCall<'m>> {
+        let Call { collective, count, dtype, .. } = self.call;
+        if let Some(blocks) = &self.blocks {
+            return vec![DeviceCall::uneven(self.call, blocks.clone(), buffers)];
+        }
+        if collective == Collective::SendRecv {
+            return DeviceCall::exchange((self.next(), self.previous()), dtype, count, buffers).into();
+        }
+        vec![DeviceCall::collective(self.call, buffers)]
     }
 
     /// What every rank sends.

@@ -249,3 +249,43 @@ fn under_torchruns_variables_it_joins() {
     assert!(table.contains("#  Rank  1 "), "{table}");
     assert!(outputs[1].stdout.is_empty(), "only rank 0 speaks");
 }
+
+/// A CUDA driver without a GPU, whose device memory no host code can touch.
+fn with_devices(path: &str, line: &str, script: &str) -> (Output, String) {
+    let mut command = program(path, line);
+    command.env("RDMACCL_CUDA", ccl_fake_cuda::Fake::library()).env("RDMACCL_FAKE_CUDA", script);
+    let output = command.output().unwrap();
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, table)
+}
+
+#[test]
+fn every_program_measures_on_device_memory() {
+    for path in PROGRAMS {
+        for line in ["-g 2 -b 64 -e 10M -f 400", "-t 2 -b 4K -e 4K -u 8"] {
+            let line = format!("{line} -n 2 -w 1 --memory device");
+            let (output, table) = with_devices(path, &line, "devices 2; delay 1 100");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{path} {line}: {}\n{table}\n{said}", output.status);
+            assert!(table.contains("# Out of bounds values : 0 OK"), "{path} {line}:\n{table}");
+            assert!(table.contains("# Buffers on CUDA devices"), "{table}");
+        }
+    }
+}
+
+#[test]
+fn device_memory_that_cannot_be_had_is_an_error_that_says_why() {
+    let refused = |line: &str, script: &str| {
+        let (output, table) = with_devices(ALL_REDUCE, line, script);
+        assert!(!output.status.success(), "{table}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let old = refused("-g 1 -b 64 -e 64 --memory device", "version 11040");
+    assert!(old.contains("is of CUDA 11.4"), "{old}");
+    let none = refused("-g 1 -b 64 -e 64 --memory device", "devices 0");
+    assert!(none.contains("CUDA_ERROR_NO_DEVICE"), "{none}");
+    let full = refused("-g 1 -b 64 -e 64 --memory device", "fail cuMemAlloc code=2");
+    assert!(full.contains("CUDA_ERROR_OUT_OF_MEMORY (2)"), "{full}");
+    let both = refused("-g 1 -b 64 -e 64 --memory device -R 1", "");
+    assert!(both.contains("cannot be used with"), "{both}");
+}

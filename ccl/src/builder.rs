@@ -1,7 +1,7 @@
 //! Making a communicator.
 
 use crate::transports::{self, Transports};
-use crate::{AbortHandle, Communicator, flight, spawn_quiet};
+use crate::{AbortHandle, Communicator, device, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::{Config, Network};
@@ -96,6 +96,7 @@ impl Builder {
         config.timeout = self.timeout.unwrap_or(config.timeout);
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         config.net = self.network.unwrap_or(config.net);
+        device::look(&config)?;
         let size = self.size.unwrap_or(1);
         let memory = flight::memory(config.flight_calls);
         let mut core = match (size, self.rank, &self.id) {

@@ -26,6 +26,8 @@
 //! Calls of several communicators that need each other go into a [`Batch`]. A [`Stream`] carries out work in order in the
 //! background, and a [`Turnstile`] keeps a communicator's calls in the order of issue, whatever thread or stream makes them.
 //!
+//! Buffers on CUDA devices are the business of [`device`].
+//!
 //! This crate puts [`ccl_core`] and the transports together and gives the calls their types. It promises
 //! what the core promises: a call ends right, or with an error that says who and why; results do not depend
 //! on timing; nothing is printed. The [`Communicator`]'s methods document each collective.
@@ -37,6 +39,8 @@
 mod builder;
 #[cfg(not(loom))]
 mod communicator;
+#[cfg(not(loom))]
+pub mod device;
 #[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]

@@ -1,5 +1,6 @@
 //! The transports of a communicator: which are opened, and what is said of those that were chosen.
 
+use crate::device;
 use ccl_core::Result;
 use ccl_core::bootstrap::Bootstrap;
 use ccl_core::communicator::{Communicator, Opener, Route};
@@ -37,6 +38,10 @@ impl Opener for Transports<'_> {
             opened.push(Box::new(open_tcp(bootstrap, self.0)?));
         }
         Ok(opened)
+    }
+
+    fn devices(&self) -> bool {
+        device::is_here()
     }
 }
 

@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn every_variable_that_the_sources_speak_of_is_in_the_table() {
-        let transports = ["ccl-transport-shm", "ccl-transport-ibverbs", "ccl-transport-tcp"];
+        let transports =
+            ["ccl-transport-shm", "ccl-transport-ibverbs", "ccl-transport-tcp", "ccl-transport-cuda"];
         let crates = ["ccl-core", "ccl", "ccl-ffi", "ccl-perf", "ccl-cli"].iter().chain(&transports);
         let mut seen = 0;
         for file in crates.flat_map(|name| arrows::sources(&root().join(name).join("src")).unwrap()) {

@@ -66,11 +66,7 @@ fn host(host: &Host, info: &Info) -> String {
 fn transports(info: &Info) -> String {
     let mut table = Table::plain();
     for transport in &info.transports {
-        let state = match (transport.works, transport.in_build) {
-            (true, _) => "works",
-            (false, true) => "does not work",
-            (false, false) => "not in this build",
-        };
+        let state = if transport.works { "works" } else { "does not work" };
         table.row([transport.name, state, transport.what]);
         for note in &transport.notes {
             table.row(["", "", note]);

@@ -1,6 +1,7 @@
-//! The transports: those of this build, tried; those that it lacks, with what of theirs is on this machine.
+//! The transports, tried, with what of theirs is on this machine.
 
 use ccl::config::Network;
+use ccl::device::Driver;
 use ccl::{Builder, Communicator, Config, ReduceOp, UniqueId};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::thread::{MembarrierCommand, membarrier_query};
@@ -13,8 +14,6 @@ use std::time::Duration;
 pub(super) struct Transport {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
-    /// Whether this build has it.
-    pub(super) in_build: bool,
     /// Whether it would work here.
     pub(super) works: bool,
     /// What was tried or seen, and why it does not work.
@@ -26,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries and looks.
 pub(super) fn look(config: &Config) -> Vec<Transport> {
-    vec![shared_memory(config), rdma(config), sockets(config), gpu()]
+    vec![shared_memory(config), rdma(config), sockets(config), gpu(config)]
 }
 
 fn shared_memory(config: &Config) -> Transport {
@@ -46,7 +45,7 @@ fn shared_memory(config: &Config) -> Transport {
     Transport {
         name: "shm",
         what: "shared memory between processes and threads of a host",
-        in_build: true,
+
         works: outcome.is_ok(),
         notes,
     }
@@ -56,7 +55,7 @@ fn sockets(config: &Config) -> Transport {
     let outcome = meet(|rank| apart(config, rank, Network::Tcp));
     let notes = vec![told(&outcome)];
     let what = "sockets, between hosts without RDMA";
-    Transport { name: "tcp", what, in_build: true, works: outcome.is_ok(), notes }
+    Transport { name: "tcp", what, works: outcome.is_ok(), notes }
 }
 
 /// The settings of a rank that pretends to be on another host than the others.
@@ -114,17 +113,36 @@ fn rdma(config: &Config) -> Transport {
         }
         Err(why) => (false, vec![why.to_string()]),
     };
-    Transport { name: "ibverbs", what: "RDMA: InfiniBand, RoCE", in_build: true, works, notes }
+    Transport { name: "ibverbs", what: "RDMA: InfiniBand, RoCE", works, notes }
 }
 
-fn gpu() -> Transport {
+fn gpu(config: &Config) -> Transport {
+    let what = "buffers on CUDA devices, through pinned host memory";
+    let driver = Driver::open(config.cuda_library.as_deref());
+    let devices = driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.devices());
+    let mut notes: Vec<_> = driver.iter().map(|driver| format!("driver: {driver:?}")).collect();
+    let works = match devices {
+        Ok(devices) => {
+            notes.extend(devices.iter().map(|device| format!("works: {device}")));
+            true
+        }
+        Err(error) => {
+            notes.push(error.to_string());
+            notes.extend(graphics());
+            false
+        }
+    };
+    Transport { name: "cuda", what, works, notes }
+}
+
+/// GPUs that the kernel shows, whatever the driver's library says.
+fn graphics() -> Vec<String> {
     let numbered = |name: &str| name.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let mut seen = entries("/dev", numbered, "/dev");
     if seen.is_empty() {
         seen.push("no GPU is seen here either".into());
     }
-    seen.insert(0, "this version has no such transport".into());
-    Transport { name: "cuda", what: "GPU buffers, NVLink", in_build: false, works: false, notes: seen }
+    seen
 }
 
 /// What lies in a folder, sorted, as `label: name`; nothing where there is no folder.
@@ -141,19 +159,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_here_is_tried_and_what_the_build_lacks_is_said() {
+    fn what_is_here_is_tried() {
         let all = look(&Config::default());
         let of = |name| all.iter().find(|t| t.name == name).unwrap();
         for transport in ["shm", "tcp"].map(of) {
-            assert!(transport.works && transport.in_build, "{:?}", transport.notes);
+            assert!(transport.works, "{:?}", transport.notes);
         }
-        assert!(of("ibverbs").in_build);
-        let gpu = of("cuda");
-        assert!(
-            !gpu.works && !gpu.in_build && gpu.notes[0].contains("this version has no"),
-            "{:?}",
-            gpu.notes
-        );
+        assert!(all.iter().any(|t| t.name == "ibverbs") && all.iter().any(|t| t.name == "cuda"));
+    }
+
+    #[test]
+    fn a_cuda_driver_that_is_not_here_is_explained() {
+        let library = ("RDMACCL_CUDA".to_string(), "/nonexistent/libcuda.so".to_string());
+        let gpu = gpu(&Config::from_vars([library]).unwrap());
+        assert!(!gpu.works && gpu.notes[0].contains("/nonexistent/libcuda.so"), "{:?}", gpu.notes);
     }
 
     #[test]

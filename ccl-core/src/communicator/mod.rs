@@ -40,7 +40,8 @@ use crate::transport::{Counters, LinkKey, Transport, UserMemory};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 use crew::Crew;
-pub use operation::Operation;
+use operation::is_long;
+pub use operation::{Operation, PIECE_BYTES};
 use patience::{Patience, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
@@ -75,6 +76,11 @@ pub trait Opener {
 
     /// Those between hosts, best first. Only asked where there are several.
     fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>>;
+
+    /// Whether this rank's process may have device buffers.
+    fn devices(&self) -> bool {
+        false
+    }
 }
 
 /// One rank's membership of a group of ranks.
@@ -83,6 +89,8 @@ pub struct Communicator {
     ranks: u32,
     /// How they lie on hosts.
     placement: Placement,
+    /// Whether some of them may have device buffers.
+    has_devices: bool,
     config: Config,
     /// `None` for a communicator of one rank, which nobody has to be brought together for.
     bootstrap: Option<Bootstrap>,
@@ -172,6 +180,7 @@ impl Communicator {
             rank,
             ranks,
             placement,
+            has_devices: routes.have_devices(),
             identity,
             bootstrap,
             health,
@@ -202,6 +211,12 @@ impl Communicator {
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// Whether some rank's process may have device buffers. All ranks say the same.
+    #[inline]
+    pub fn has_devices(&self) -> bool {
+        self.has_devices
     }
 
     /// How the ranks lie on hosts, as far as the communicator makes use of it.
@@ -321,6 +336,9 @@ impl Communicator {
     /// The buffers must have the lengths that [`Call::count`] and [`Collective`] say; a buffer that this
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
+        if self.has_devices && is_long(call) {
+            return self.run_all(vec![Operation::collective(*call, buffers)]);
+        }
         self.usable()?;
         let index = self.index_of(call, buffers.is_in_place())?;
         let prepared = &self.plans.prepared[index];

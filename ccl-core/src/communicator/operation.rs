@@ -3,8 +3,9 @@
 use super::Call;
 use crate::DataType;
 use crate::engine::Blocks;
-use crate::plan::Rank;
+use crate::plan::{Collective, Rank};
 use crate::simd::Buffers;
+use std::ops::Range;
 
 /// One call of a group: what to do, and with which memory.
 #[derive(Clone, Debug)]
@@ -51,5 +52,121 @@ impl<'b> Operation<'b> {
     /// Receives `count` elements from `peer` into the receive buffer.
     pub fn receive(peer: Rank, dtype: DataType, count: usize, buffers: Buffers<'b>) -> Operation<'b> {
         Operation { what: What::Receive(Transfer { peer, dtype, count }), buffers }
+    }
+
+    /// The memory that it was given.
+    pub fn buffers(&self) -> Buffers<'b> {
+        self.buffers
+    }
+
+    /// The same call with other memory, which lies in place where this does.
+    pub fn with_buffers<'o>(self, buffers: Buffers<'o>) -> Operation<'o> {
+        Operation { what: self.what, buffers }
+    }
+
+    /// The collective with blocks of one length that it is, if it is one.
+    pub fn even(&self) -> Option<&Call> {
+        match &self.what {
+            What::Collective(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The parts of the receive buffer that it writes, in bytes; the others keep what they hold.
+    pub fn writes(&self) -> Vec<Range<usize>> {
+        match &self.what {
+            What::Uneven(call, blocks) => {
+                let size = call.dtype.size();
+                blocks.output.iter().map(|block| block.start * size..block.end * size).collect()
+            }
+            _ => std::iter::once(0..self.buffers.output().len()).collect(),
+        }
+    }
+
+    /// The same in pieces of [`PIECE_BYTES`], or longer ones where there would be too many of them, if it is a collective whose
+    /// elements do not depend on their places; itself otherwise. All ranks cut alike.
+    pub fn cut(self) -> Vec<Operation<'b>> {
+        let What::Collective(call) = &self.what else { return vec![self] };
+        if !is_long(call) {
+            return vec![self];
+        }
+        let bytes = (call.count * call.dtype.size()).div_ceil(MOST_PIECES).next_multiple_of(PIECE_BYTES);
+        let most = bytes / call.dtype.size();
+        let starts = (0..call.count).step_by(most);
+        let piece = |start: usize| {
+            let count = most.min(call.count - start);
+            let bytes = start * call.dtype.size()..(start + count) * call.dtype.size();
+            Operation { what: What::Collective(Call { count, ..*call }), buffers: self.buffers.part(bytes) }
+        };
+        starts.map(piece).collect()
+    }
+}
+
+/// Where some rank may have device buffers, long calls are made in pieces of so many bytes on all ranks: on its way to and from a
+/// device a piece passes those before and after it. Long enough that a piece costs little more than as many bytes
+/// of a longer call.
+pub const PIECE_BYTES: usize = 4 << 20;
+
+/// Most pieces of a call: what a device does for all of them is queued up at once, and its queues hold about a thousand things.
+const MOST_PIECES: usize = 128;
+
+/// Whether a call is one of those that are made in pieces.
+#[inline]
+pub(super) fn is_long(call: &Call) -> bool {
+    let is_elementwise =
+        matches!(call.collective, Collective::AllReduce | Collective::Reduce | Collective::Broadcast);
+    is_elementwise && call.count > PIECE_BYTES / call.dtype.size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReduceOp;
+
+    fn call(collective: Collective, count: usize) -> Call {
+        Call { collective, count, dtype: DataType::F32, op: ReduceOp::Sum, root: 0 }
+    }
+
+    #[test]
+    fn pieces_cover_a_long_call_once_and_in_order() {
+        let most = PIECE_BYTES / 4;
+        let (input, mut output) = (vec![1u8; 4 * (2 * most + 3)], vec![0u8; 4 * (2 * most + 3)]);
+        let start = input.as_ptr().addr();
+        let buffers = Buffers::new(&input, &mut output);
+        let pieces = Operation::collective(call(Collective::AllReduce, 2 * most + 3), buffers).cut();
+        let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+        assert_eq!(counts, [most, most, 3]);
+        let ranges: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.buffers.input().as_ptr().addr() - start, piece.buffers.output().len()))
+            .collect();
+        assert_eq!(ranges, [(0, PIECE_BYTES), (PIECE_BYTES, PIECE_BYTES), (2 * PIECE_BYTES, 12)]);
+    }
+
+    #[test]
+    fn there_are_never_too_many_pieces() {
+        for gib in [1, 3, 100] {
+            let call = call(Collective::AllReduce, (gib << 28) + 1);
+            let pieces = Operation::collective(call, Buffers::new(&[], &mut [])).cut();
+            let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+            assert!(counts.len() <= MOST_PIECES && counts.len() > MOST_PIECES / 2, "{}", counts.len());
+            assert_eq!(counts.iter().sum::<usize>(), call.count);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_buffer_cuts_as_the_others_do() {
+        let input = vec![0u8; PIECE_BYTES + 4];
+        let long = call(Collective::Reduce, PIECE_BYTES / 4 + 1);
+        let pieces = Operation::collective(long, Buffers::new(&input, &mut [])).cut();
+        assert_eq!(pieces.len(), 2);
+        assert!(pieces.iter().all(|piece| piece.buffers.output().is_empty()));
+    }
+
+    #[test]
+    fn short_calls_and_those_with_blocks_are_left_whole() {
+        let whole = |call: Call| Operation::collective(call, Buffers::new(&[], &mut [])).cut().len();
+        assert_eq!(whole(call(Collective::AllReduce, PIECE_BYTES / 4)), 1);
+        assert_eq!(whole(call(Collective::AllGather, PIECE_BYTES)), 1);
     }
 }

@@ -71,11 +71,13 @@ impl Routes {
     pub(super) fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Routes> {
         let rank = bootstrap.rank();
         let transports = opener.local(bootstrap)?;
-        let introductions = Introduction::of(rank, config, &transports)?.exchange(bootstrap)?;
+        let introductions =
+            Introduction::of(rank, config, &transports, opener.devices())?.exchange(bootstrap)?;
         let mut routes = Routes::new(rank, transports, introductions);
         if routes.placement().hosts > 1 {
             routes.transports.extend(opener.network(bootstrap)?);
-            routes.introductions = Introduction::of(rank, config, &routes.transports)?.exchange(bootstrap)?;
+            let own = Introduction::of(rank, config, &routes.transports, opener.devices())?;
+            routes.introductions = own.exchange(bootstrap)?;
         }
         Ok(routes)
     }
@@ -89,6 +91,11 @@ impl Routes {
             Some(why) => Err(malformed(0, &why)),
             None => Ok(assumptions),
         }
+    }
+
+    /// Whether some rank's process may have device buffers: all ranks say the same.
+    pub(super) fn have_devices(&self) -> bool {
+        self.introductions.iter().any(|introduction| introduction.devices)
     }
 
     /// Whose they are.

@@ -29,6 +29,10 @@ pub struct Member<'c, 'b> {
 impl<'c, 'b> Member<'c, 'b> {
     /// These calls on this communicator.
     pub fn new(communicator: &'c mut Communicator, operations: Vec<Operation<'b>>) -> Member<'c, 'b> {
+        let operations = match communicator.has_devices {
+            true => operations.into_iter().flat_map(Operation::cut).collect(),
+            false => operations,
+        };
         Member { communicator, operations, limit: None }
     }
 

@@ -264,6 +264,18 @@ impl<'a> Buffers<'a> {
         self.output
     }
 
+    /// The same bytes of each; of an empty one none.
+    pub(crate) fn part(&self, bytes: std::ops::Range<usize>) -> Buffers<'a> {
+        let (mut input, mut output) = (self.input, self.output);
+        if !input.is_empty() {
+            input = input.slice(bytes.start, bytes.len());
+        }
+        if !output.is_empty() {
+            output = output.slice(bytes.start, bytes.len());
+        }
+        Buffers { input, output, ..*self }
+    }
+
     /// Whether the two lie on each other as an in-place call wants it.
     #[inline]
     pub fn is_in_place(&self) -> bool {

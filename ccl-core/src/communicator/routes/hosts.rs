@@ -115,6 +115,7 @@ mod tests {
                 settings: String::new(),
                 cores: cores.iter().copied().collect(),
                 parallelism: 2,
+                devices: false,
                 assumptions: None,
             }
         };

@@ -45,6 +45,8 @@ pub(in crate::communicator) struct Introduction {
     pub(in crate::communicator) cores: Cores,
     /// How many threads its process may keep busy: a container's share of the processors counts too.
     pub(in crate::communicator) parallelism: u32,
+    /// Whether its process may have device buffers.
+    pub(in crate::communicator) devices: bool,
     /// Rank 0's.
     pub(in crate::communicator) assumptions: Option<Assumptions>,
 }
@@ -57,15 +59,17 @@ impl Introduction {
             settings: String::new(),
             cores: Cores::here(),
             parallelism: parallelism(),
+            devices: false,
             assumptions: None,
         }
     }
 
-    /// That of `rank`, which has opened these transports.
+    /// That of `rank`, which has opened these transports, and whose process may have device buffers or not.
     pub(in crate::communicator) fn of(
         rank: Rank,
         config: &Config,
         transports: &[Box<dyn Transport>],
+        devices: bool,
     ) -> Result<Introduction> {
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
@@ -81,7 +85,7 @@ impl Introduction {
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
         let (cores, parallelism) = (Cores::here(), parallelism());
-        Ok(Introduction { transports, settings, cores, parallelism, assumptions })
+        Ok(Introduction { transports, settings, cores, parallelism, devices, assumptions })
     }
 
     /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they

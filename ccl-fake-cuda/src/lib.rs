@@ -1,0 +1,37 @@
+//! # ccl-fake-cuda: a CUDA driver for tests
+//!
+//! The C functions of libcuda that the library calls, over devices that exist in this process only. The address of device
+//! memory is a mapping without rights: code that reads or writes it on the host dies at once, as it would not do
+//! everywhere with a real device. The fake reaches the bytes over a second mapping of the same memory. Streams are
+//! asynchronous and in order, each with a thread of its own, or several sharing one, as streams share a device's queues.
+//! What the driver would refuse is refused: a missing or wrong current context, foreign handles, copies of memory
+//! that it does not know or that was freed, work on a stream that captures a graph. There are no kernels.
+//!
+//! A program opens it as it opens the real one, by `RDMACCL_CUDA=…/libccl_fake_cuda.so`, with the script in
+//! `RDMACCL_FAKE_CUDA`. A test takes a [`Fake`], which finds the file beside the test's program, loads it, runs scripts, and
+//! does what a program does with CUDA: makes memory and streams.
+//!
+//! # Scripts
+//!
+//! One command a line, or with `;` between; `#` begins a comment.
+//!
+//! | command | what it does |
+//! | --- | --- |
+//! | `devices N` | so many devices; 1 if it is not said |
+//! | `version NUMBER` | the driver's version: 1000 × major + 10 × minor; 13000 if it is not said |
+//! | `missing NAME` | the driver has no function of this name (without `_v2`) |
+//! | `fail NAME code=C [nth=1] [times=1]` | the nth call of a function from now on fails, and as many after it |
+//! | `spoil code=C [nth=1]` | the nth copy from now on goes wrong when its turn comes, and with it all later work |
+//! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
+//! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
+//! | `allocations-wait` | an allocation of pinned memory waits until all streams of its device are done |
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod ffi;
+mod script;
+mod work;
+mod world;
+
+pub use ffi::{Fake, Memory};

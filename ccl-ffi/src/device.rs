@@ -1,0 +1,210 @@
+//! Calls on device memory: which they are, and how they go.
+//!
+//! Without a CUDA driver a call finds out by one load that it is on host memory. With one, the driver is asked for the kind of
+//! each buffer, and a call on device memory is enqueued on a CUDA stream; the communicator's `DeviceLine` makes it.
+
+use crate::comm::{self, Content, Face, cclComm_t};
+use crate::init::environment;
+use crate::launch::{Issued, On};
+use crate::stream::Given;
+use ccl::device::{DeviceLine, Kind, driver};
+use ccl::{Error, Operation, Result};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use ccl::device::is_here;
+
+/// Whether a call without a stream, on these buffers if it uses them, is one that the host cannot just make.
+#[inline(always)]
+pub(crate) fn concerns(send: *const c_void, recv: *const c_void) -> bool {
+    is_here() && is_any_beyond(send, recv)
+}
+
+#[cold]
+#[inline(never)]
+fn is_any_beyond(send: *const c_void, recv: *const c_void) -> bool {
+    let Ok(driver) = driver() else { return false };
+    [send, recv].into_iter().filter(|at| !at.is_null()).any(|at| {
+        // An error of the driver is told by `place`.
+        !matches!(driver.kind(at.addr()), Ok(Kind::Host | Kind::Pinned))
+    })
+}
+
+/// Refuses memory that is not the host's.
+pub(crate) fn refuse(buffer: *const c_void, function: &str) -> Result<()> {
+    if !is_here() {
+        return Ok(());
+    }
+    match driver()?.kind(buffer.addr())? {
+        Kind::Host | Kind::Pinned => Ok(()),
+        kind => Err(Error::unsupported(
+            format!("{function} of {buffer:p}, which is {kind}"),
+            "give host memory: buffers on a device go through pinned memory of the library's own, registered or not",
+        )),
+    }
+}
+
+/// A buffer that a call uses, by its name.
+struct Buffer {
+    name: &'static str,
+    at: usize,
+    kind: Kind,
+}
+
+/// What carries a call out, by the kinds of its buffers and what was given as its stream.
+pub(crate) fn place(operation: &Operation<'_>, given: Given, rank: u32) -> Result<On> {
+    let driver = driver()?;
+    let (input, output) = (operation.buffers().input(), operation.buffers().output());
+    let sides = [
+        ("sendbuff", input.as_ptr().addr(), input.len()),
+        ("recvbuff", output.as_mut_ptr().addr(), output.len()),
+    ];
+    let used = sides.into_iter().filter(|(_, _, len)| *len > 0);
+    let buffers: Vec<Buffer> =
+        used.map(|(name, at, _)| Ok(Buffer { name, at, kind: driver.kind(at)? })).collect::<Result<_>>()?;
+    let refused = |buffer: &Buffer, why: &str, remedy: &str| {
+        let Buffer { name, at, kind } = buffer;
+        Err(Error::invalid(format!("{name} {at:#x} of rank {rank} is {kind}{why}"), remedy))
+    };
+    for buffer in &buffers {
+        match buffer.kind {
+            Kind::Nothing => {
+                return refused(buffer, "", "give memory that is allocated until the call is over");
+            }
+            Kind::Managed => {
+                let remedy = "give device memory (cudaMalloc) or host memory: what moves by itself is moved back and \
+                              forth under a call";
+                return refused(buffer, "", remedy);
+            }
+            _ => {}
+        }
+    }
+    let on_device = buffers.iter().filter_map(|buffer| match buffer.kind {
+        Kind::Device(device) => Some((buffer, device)),
+        _ => None,
+    });
+    let on_device: Vec<_> = on_device.collect();
+    if let [(one, first), (_, second)] = on_device[..]
+        && first != second
+    {
+        let why = format!(", and recvbuff is memory of device {second}");
+        return refused(one, &why, "give buffers of one device");
+    }
+    let device = on_device.first().map(|(_, device)| *device);
+    let stream = match (device, given) {
+        (None, Given::Nothing) => return Ok(On::Caller),
+        (None, Given::Host(stream)) => return Ok(On::Stream(stream)),
+        (Some(_), Given::Host(_)) => {
+            let remedy = "give a CUDA stream of that device, or NULL for its default stream";
+            return refused(on_device[0].0, ", and the stream is a host stream", remedy);
+        }
+        (Some(_), Given::Nothing) => 0,
+        (_, Given::Device(stream)) => stream,
+    };
+    if let Some(buffer) = buffers.iter().find(|buffer| buffer.kind == Kind::Host) {
+        let why = if device.is_some() {
+            ", and the other buffer is on a device"
+        } else {
+            ", and the stream is a CUDA stream"
+        };
+        let remedy = "give device memory or pinned memory (cudaMallocHost), or NULL or a host stream and no device memory";
+        return refused(buffer, why, remedy);
+    }
+    let of_stream = driver.device_of(stream)?;
+    let device = match (device, of_stream) {
+        (Some(device), Some(other)) if device != other && stream != 0 => {
+            let why = format!(", and the stream is of device {other}");
+            return refused(on_device[0].0, &why, "give a stream of the device of the buffers");
+        }
+        (Some(device), _) | (None, Some(device)) => device,
+        (None, None) => {
+            let what = format!("a call of rank {rank} on a default stream, of no device that is known");
+            return Err(Error::invalid(
+                what,
+                "select a device before (cudaSetDevice), or give a stream of one",
+            ));
+        }
+    };
+    Ok(On::Device { device, stream })
+}
+
+/// The calls of a launch on one communicator.
+struct Part {
+    comm: usize,
+    face: Arc<Face>,
+    device: u32,
+    stream: usize,
+    operations: Vec<Operation<'static>>,
+    limit: Option<Duration>,
+}
+
+/// Enqueues calls on device memory. Those of a group go together on each communicator; communicators do not wait for each other,
+/// since each has a thread of its own.
+pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
+    let mut parts: Vec<Part> = Vec::new();
+    for Issued { comm, face, on, operation, limit } in calls {
+        let On::Device { device, stream } = on else {
+            let what = format!(
+                "a group with calls of rank {} on host memory and others on device memory",
+                face.rank
+            );
+            return Err(Error::unsupported(what, "make two groups"));
+        };
+        match parts.iter_mut().find(|part| part.comm == comm) {
+            Some(part) if part.stream != stream => {
+                let what = format!("a group with calls of rank {} on several CUDA streams", face.rank);
+                return Err(Error::unsupported(
+                    what,
+                    "give one stream to all calls of a group on a communicator",
+                ));
+            }
+            Some(part) => {
+                part.operations.push(operation);
+                part.limit = part.limit.into_iter().chain(limit).min();
+            }
+            None => parts.push(Part { comm, face, device, stream, operations: vec![operation], limit }),
+        }
+    }
+    parts.into_iter().try_for_each(Part::enqueue)
+}
+
+impl Part {
+    fn enqueue(self) -> Result<()> {
+        let Part { comm, face, device, stream, operations, limit } = self;
+        let held = Arc::clone(&face);
+        // Held until the job is submitted: the order of the device's work is the order of turns.
+        let mut line = held.line.lock();
+        let line = match &mut *line {
+            Some(line) if line.device() != device => {
+                let what = format!(
+                    "a call of rank {} on device {device}, after calls on device {}",
+                    face.rank,
+                    line.device()
+                );
+                return Err(Error::unsupported(what, "make a communicator for each device of a process"));
+            }
+            Some(line) => line,
+            none => none.insert(DeviceLine::new(driver()?, device, environment()?.staging_bytes)?),
+        };
+        let steps = line.enqueue(stream, operations)?;
+        let (slot, turn) = comm::turn(comm as cclComm_t)?;
+        line.submit(move || {
+            let mut content = turn.enter();
+            let made = match &mut *content {
+                Content::Ready(communicator) => DeviceLine::make(steps, &face.alarm, |operations| {
+                    let mut batch = communicator.batch();
+                    operations.into_iter().for_each(|operation| batch.push(operation));
+                    let batch = match limit {
+                        Some(limit) => batch.timeout(limit),
+                        None => batch,
+                    };
+                    batch.run()
+                }),
+                _ => Err(comm::unusable(slot)),
+            };
+            made.inspect_err(|error| face.note(error))
+        });
+        Ok(())
+    }
+}

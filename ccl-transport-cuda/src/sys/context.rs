@@ -1,0 +1,81 @@
+//! The primary context of a device, which the whole process shares.
+
+use super::abi::*;
+use super::table::Table;
+use crate::driver::Driver;
+use ccl_core::Result;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// A device's primary context, kept alive. It is the one that the program's runtime library uses; none is ever made beside it.
+pub struct Primary {
+    driver: Driver,
+    device: CUdevice,
+    ordinal: u32,
+    context: CUcontext,
+}
+
+// SAFETY: a context is no thread's; which thread it is current on is `Entered`'s business.
+unsafe impl Send for Primary {}
+// SAFETY: as above: the driver locks for itself.
+unsafe impl Sync for Primary {}
+
+impl Primary {
+    /// That of a device.
+    pub(crate) fn retain(driver: Driver, device: CUdevice, ordinal: u32) -> Result<Arc<Primary>> {
+        let mut context = null_mut();
+        let what = || format!("cuDevicePrimaryCtxRetain of device {ordinal}");
+        // SAFETY: room for a handle, of a device that the driver has named.
+        driver.check(unsafe { (driver.table.cuDevicePrimaryCtxRetain)(&mut context, device) }, what)?;
+        Ok(Arc::new(Primary { driver, device, ordinal, context }))
+    }
+
+    /// The device's number.
+    pub fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    pub(super) fn table(&self) -> &'static Table {
+        self.driver.table
+    }
+
+    pub(crate) fn driver(&self) -> Driver {
+        self.driver
+    }
+
+    pub(super) fn is(&self, context: CUcontext) -> bool {
+        self.context == context
+    }
+
+    /// Makes it the thread's current context until what is returned is dropped.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        // SAFETY: a context that is kept alive.
+        let code = unsafe { (self.table().cuCtxPushCurrent)(self.context) };
+        self.driver.check(code, || "cuCtxPushCurrent".into())?;
+        Ok(Entered { primary: self, thread: PhantomData })
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        // SAFETY: retained once, and given back once. Its error would say that the driver has gone before.
+        unsafe { (self.table().cuDevicePrimaryCtxRelease)(self.device) };
+    }
+}
+
+/// While it lives, a context is this thread's current one; then the one from before is again.
+pub struct Entered<'p> {
+    primary: &'p Primary,
+    /// It belongs to its thread.
+    thread: PhantomData<*mut ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped = null_mut();
+        // SAFETY: room for a handle; what was pushed is on top again, since guards are dropped in their order.
+        unsafe { (self.primary.table().cuCtxPopCurrent)(&mut popped) };
+        let _ = self.thread;
+    }
+}
