@@ -38,26 +38,32 @@ impl fmt::Display for Kind {
 impl Driver {
     /// The kind of the memory at an address.
     pub fn kind(self, address: usize) -> Result<Kind> {
-        let Some(known) = self.known(address)? else {
-            return Ok(if is_readable(address) { Kind::Host } else { Kind::Nothing });
-        };
-        Ok(match known {
-            Known { is_managed: true, .. } => Kind::Managed,
-            Known { memory: CU_MEMORYTYPE_DEVICE, ordinal, .. } => Kind::Device(ordinal),
-            Known { memory: CU_MEMORYTYPE_HOST, .. } => Kind::Pinned,
-            _ => Kind::Host,
+        Ok(match self.known(address)? {
+            // Nobody has device memory, so a call on host memory need not ask the kernel.
+            Known::Unused => Kind::Host,
+            Known::Not if is_readable(address) => Kind::Host,
+            Known::Not => Kind::Nothing,
+            Known::As { is_managed: true, .. } => Kind::Managed,
+            Known::As { memory: CU_MEMORYTYPE_DEVICE, ordinal, .. } => Kind::Device(ordinal),
+            Known::As { memory: CU_MEMORYTYPE_HOST, .. } => Kind::Pinned,
+            Known::As { .. } => Kind::Host,
         })
     }
 }
 
 /// What the driver says of a pointer.
-#[derive(Default)]
-pub(crate) struct Known {
-    pub(crate) memory: u32,
-    pub(crate) is_managed: bool,
-    pub(crate) ordinal: u32,
+pub(crate) enum Known {
+    /// The program has not used it, so no pointer is its.
+    Unused,
+    /// It does not know the pointer.
+    Not,
+    As {
+        memory: u32,
+        is_managed: bool,
+        ordinal: u32,
+    },
 }
 
-/// The attributes that [`Known`] holds, in its order.
+/// The attributes that [`Known::As`] holds, in its order.
 pub(crate) const ASKED: [i32; 3] =
     [CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL];

@@ -73,8 +73,8 @@ impl Driver {
         Ok(Some(value))
     }
 
-    /// What it knows of a pointer; `None`: nothing, as before it is initialised, when no pointer is its.
-    pub(crate) fn known(self, address: usize) -> Result<Option<Known>> {
+    /// What it knows of a pointer.
+    pub(crate) fn known(self, address: usize) -> Result<Known> {
         let (mut memory, mut is_managed, mut ordinal) = (0u32, 0u32, 0 as c_int);
         let mut answers: [*mut c_void; ASKED.len()] =
             [(&raw mut memory).cast(), (&raw mut is_managed).cast(), (&raw mut ordinal).cast()];
@@ -84,18 +84,13 @@ impl Driver {
             (self.table.cuPointerGetAttributes)(count, asked, answers.as_mut_ptr(), address as u64)
         };
         match code {
-            CUDA_ERROR_NOT_INITIALIZED
-            | CUDA_ERROR_DEINITIALIZED
-            | CUDA_ERROR_INVALID_CONTEXT
-            | CUDA_ERROR_INVALID_VALUE => Ok(None),
+            CUDA_ERROR_NOT_INITIALIZED | CUDA_ERROR_DEINITIALIZED => Ok(Known::Unused),
+            CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_INVALID_VALUE => Ok(Known::Not),
             _ => {
                 self.check(code, || format!("cuPointerGetAttributes of {address:#x}"))?;
                 // A value of 0 means that the driver does not know it.
-                Ok((memory != 0).then(|| Known {
-                    memory,
-                    is_managed: is_managed & 1 != 0,
-                    ordinal: ordinal.unsigned_abs(),
-                }))
+                let (is_managed, ordinal) = (is_managed & 1 != 0, ordinal.unsigned_abs());
+                Ok(if memory != 0 { Known::As { memory, is_managed, ordinal } } else { Known::Not })
             }
         }
     }
