@@ -1,0 +1,3 @@
+//! # ccl-transport-cuda: collectives on the memory of NVIDIA GPUs
+
+pub mod program;

@@ -1,0 +1,211 @@
+//! Programs of every plan of few ranks, read back; and what is refused.
+
+use super::*;
+use ccl_core::algorithms;
+use ccl_core::engine::Layout;
+use ccl_core::plan::{Collective, Placement, Plan, Sink, Source};
+use ccl_core::{DataType, ReduceOp};
+
+const GEOMETRY: Geometry = Geometry { tile_bytes: 64, slot_bytes: 128, credits: 4, shares: 2 };
+
+/// Every plan of up to so many ranks, with all roots and numbers of hosts.
+fn plans(ranks: u32) -> impl Iterator<Item = Plan> {
+    let placements = (1..=ranks).flat_map(|n| (1..=n).filter_map(move |hosts| Placement::even(n, hosts)));
+    placements.flat_map(|placement| {
+        Collective::ALL.into_iter().flat_map(move |collective| {
+            let roots = if collective.rooted() { placement.ranks } else { 1 };
+            (0..roots).flat_map(move |root| {
+                let all = algorithms::all().iter();
+                all.filter_map(move |algorithm| algorithms::plan(*algorithm, collective, placement, root))
+            })
+        })
+    })
+}
+
+fn encode(plan: &Plan, rank: u32, count: usize) -> Result<Program, ProgramError> {
+    Program::encode(&plan.spec, rank, &plan.programs[rank as usize], count, DataType::F32, GEOMETRY)
+}
+
+/// What must be read from the words of a rank's program.
+fn expected(plan: &Plan, rank: u32, layout: &Layout, program: &Program) -> Vec<Vec<MoveListing>> {
+    let extent = |chunk: u32| {
+        let (first, last) = (layout.piece(chunk, 0), layout.piece(chunk, layout.tiles() - 1));
+        (first.start as u64, (last.end - first.start) as u64)
+    };
+    let mut first_end = 0;
+    let lanes = plan.programs[rank as usize].lanes.iter().map(|lane| {
+        let ends = &program.ends()[first_end..];
+        let (mut met, mut last) = (Vec::new(), 0);
+        let mut end = |direction, peer, channel| {
+            let at = ends.iter().position(|end| *end == End { direction, peer, channel }).unwrap();
+            met.push(at);
+            last = last.max(at + 1);
+            at as u32
+        };
+        let moves = lane.moves.iter().map(|mv| {
+            let mut chunk = None;
+            let mut at = |index: u32| {
+                chunk = Some(extent(index).1);
+                extent(index).0
+            };
+            let from = mv.from.iter().map(|source| match *source {
+                Source::Input(index) => Operand::Input(at(index)),
+                Source::Output(index) => Operand::Output(at(index)),
+                Source::Scratch(index) => Operand::Scratch(index),
+                Source::Link(link) => Operand::Receive(end(Direction::Receive, link.peer, link.channel)),
+            });
+            let from = from.collect();
+            let into = mv.into.iter().flat_map(|sink| match sink {
+                Sink::Output(index) => vec![Operand::Output(at(*index))],
+                Sink::Scratch(index) => vec![Operand::Scratch(*index)],
+                Sink::Links(links) => {
+                    let sends = links.peers.iter().map(|&peer| end(Direction::Send, peer, links.channel));
+                    sends.map(Operand::Send).collect()
+                }
+            });
+            let into = into.collect();
+            MoveListing { from, into, chunk }
+        });
+        let moves = moves.collect();
+        first_end += last;
+        moves
+    });
+    lanes.collect()
+}
+
+#[test]
+fn every_program_of_few_ranks_reads_back_as_its_plan() {
+    let mut programs = 0;
+    for plan in plans(8) {
+        // Parts that are short, empty, and longer than a tile.
+        for count in [0, 1, 7, 100] {
+            for rank in 0..plan.spec.ranks {
+                let name = format!("{} {:?} rank {rank} count {count}", plan.algorithm, plan.spec);
+                let program = encode(&plan, rank, count).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let layout = Layout::new(&plan.spec, rank, count, DataType::F32, 64).unwrap();
+                let (input, output) = (layout.input_bytes() as u64, layout.output_bytes() as u64);
+                let listing =
+                    Listing::read(program.words(), input, output).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let lanes: Vec<_> = listing.lanes.iter().map(|lane| lane.moves.clone()).collect();
+                assert_eq!(lanes, expected(&plan, rank, &layout, &program), "{name}");
+                let ends: usize = listing.lanes.iter().map(|lane| usize::from(lane.ends)).sum();
+                assert_eq!(ends, program.ends().len(), "{name}");
+                let numbers =
+                    (listing.rank, listing.ranks, listing.tiles as usize, listing.credits, listing.shares);
+                assert_eq!(numbers, (rank, plan.spec.ranks, layout.tiles(), 4, 2), "{name}");
+                assert_eq!(listing.reduces, plan.spec.collective.reduces());
+                programs += 1;
+            }
+        }
+    }
+    assert!(programs > 10_000, "{programs} programs only");
+}
+
+#[test]
+fn both_ends_of_every_link_are_named_once() {
+    for plan in plans(6) {
+        let mut ends = Vec::new();
+        for rank in 0..plan.spec.ranks {
+            for end in encode(&plan, rank, 10).unwrap().ends() {
+                let (from, to) =
+                    if end.direction == Direction::Send { (rank, end.peer) } else { (end.peer, rank) };
+                ends.push((from, to, end.channel, end.direction));
+            }
+        }
+        ends.sort_unstable();
+        for link in ends.chunks(2) {
+            let [(a, b, channel, Direction::Receive), (c, d, other, Direction::Send)] = link[..] else {
+                panic!("{} {:?}: {link:?}", plan.algorithm, plan.spec);
+            };
+            assert_eq!((a, b, channel), (c, d, other));
+        }
+    }
+}
+
+/// Whatever one word is changed to, a program is refused, or stays within its buffers and its tables.
+#[test]
+fn changed_words_are_refused_or_stay_inside() {
+    let plan = algorithms::plan(algorithms::by_name("bruck").unwrap(), Collective::AllGather, 5, 0).unwrap();
+    let program = encode(&plan, 3, 100).unwrap();
+    let (input, output) = (400, 2000);
+    let mut refused = 0;
+    for at in 0..program.words().len() {
+        for change in [1, 2, 1 << 8, 1 << 16, 1 << 32, 1 << 40, 1 << 60, 1 << 63, u64::MAX] {
+            let mut words = program.words().to_vec();
+            words[at] ^= change;
+            let Ok(listing) = Listing::read(&words, input, output) else {
+                refused += 1;
+                continue;
+            };
+            for mv in listing.lanes.iter().flat_map(|lane| &lane.moves) {
+                for operand in mv.from.iter().chain(&mv.into) {
+                    let len = mv.chunk.unwrap_or(0);
+                    match operand {
+                        Operand::Input(place) => assert!(place + len <= input),
+                        Operand::Output(place) => assert!(place + len <= output),
+                        Operand::Scratch(_) | Operand::Receive(_) | Operand::Send(_) => {}
+                    }
+                }
+            }
+        }
+        assert!(Listing::read(&program.words()[..at], input, output).is_err(), "cut at {at}");
+    }
+    assert!(refused > 100, "{refused} refusals only");
+    assert!(Listing::read(program.words(), input - 1, output).is_err(), "a short send buffer");
+    assert!(Listing::read(program.words(), input, output - 1).is_err(), "a short receive buffer");
+}
+
+#[test]
+fn what_a_kernel_has_no_room_for_is_an_error_that_says_so() {
+    let plan = |name: &str, collective, ranks: u32| {
+        algorithms::plan(algorithms::by_name(name).unwrap(), collective, ranks, 0).unwrap()
+    };
+    let one_shot = plan("oneshot", Collective::AllReduce, 80);
+    let text = encode(&one_shot, 0, 10).unwrap_err().to_string();
+    assert!(text.contains("rank 0, lane 0: 80 operands of a move, but a kernel has room for 72"), "{text}");
+
+    let ring = plan("ring", Collective::AllReduce, 4);
+    let with = |geometry| {
+        Program::encode(&ring.spec, 1, &ring.programs[1], 10, DataType::F32, geometry)
+            .unwrap_err()
+            .to_string()
+    };
+    let text = with(Geometry { credits: 6, ..GEOMETRY });
+    assert!(text.contains("credits of 6: a power of two"), "{text}");
+    let text = with(Geometry { tile_bytes: 100, ..GEOMETRY });
+    assert!(text.contains("tiles of 100: whole lines"), "{text}");
+    let text = with(Geometry { slot_bytes: 16 << 20, ..GEOMETRY });
+    assert!(text.contains("less than 16 MiB"), "{text}");
+    let text = with(Geometry { shares: 100_000, ..GEOMETRY });
+    assert!(text.contains("thread blocks: use fewer shares"), "{text}");
+
+    let mut stray = ring.clone();
+    stray.programs[1].lanes[0].moves[0].from = vec![Source::Input(9)];
+    let text = encode(&stray, 1, 10).unwrap_err().to_string();
+    assert!(text.contains("rank 1, lane 0, move 0: chunk 9 of a buffer of 4 chunks"), "{text}");
+}
+
+#[test]
+fn every_type_and_operator_has_a_kernel_or_is_refused() {
+    let mut used = Vec::new();
+    for dtype in DataType::ALL {
+        for op in ReduceOp::ALL {
+            let rule = Rule::new(dtype, op, 3);
+            assert_eq!(rule.is_err(), op.check(dtype).is_err(), "{dtype} {op}");
+            let Ok(rule) = rule else { continue };
+            used.push(rule.family());
+            let mean = op == ReduceOp::Avg;
+            assert_eq!(
+                (rule.scales(), rule.finish().is_some()),
+                (mean && dtype.is_float(), mean && !dtype.is_float())
+            );
+        }
+    }
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used, Family::ALL);
+    let mut names = Family::ALL.map(Family::name).to_vec();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Family::ALL.len());
+}
