@@ -146,7 +146,7 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
             if (peer == member.rank) {
                 word = load_word(call.input + 8 * i, len);
             } else {
-                u64 first, second;
+                u64 first = 0, second = 0;
 #pragma unroll 1
                 for (u32 turn = 1; is_whole; ++turn) {
                     receive(member.packets(member.rank, peer) + i, first, second);

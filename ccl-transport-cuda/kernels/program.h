@@ -93,7 +93,7 @@ struct Report {
     u64 expected, found;
 };
 
-// What one rank is told in one call: 160 bytes.
+// What one rank is told in one call.
 struct Call {
     const u64 *program;
     const Wire *wires;
