@@ -1,6 +1,5 @@
 // All-reduces of a team by kernels of their own, with the bits of the host's one-shot and two-shot plans: contributions are combined in
 // rank order, and rounded once. Contributions are not scaled here; calls that want it are plans.
-#pragma once
 #include "move.h"
 #include "team.h"
 

@@ -25,7 +25,7 @@ struct alignas(16) Vec {
 
 #define DEVICE static __device__ __forceinline__
 #define METHOD __device__ __forceinline__
-#define FUNCTION static __device__ __noinline__
+#define FUNCTION __device__ __noinline__
 // No kernel is launched with more threads than this to a block; half of the register file is left to nobody else.
 #define THREADS 512
 #define KERNEL(name, arguments) extern "C" __global__ void __launch_bounds__(THREADS, 1) name arguments

@@ -1,6 +1,5 @@
 // Means of integers: the finished sums in a call's output, divided and rounded towards zero. A launch of its own behind the call's, as
 // ranks pass sums on while they go.
-#pragma once
 #include "program.h"
 
 // `factor` is the divisor; `op` is the size of an element in bytes, and 16 more where it is signed.

@@ -6,7 +6,6 @@
 //
 // A move is made in four steps. A thread per operand finds where it is, and waits for its piece or its credit. Behind a barrier all
 // threads combine the bytes. Behind another one, a thread per operand gives credits back and publishes what was sent.
-#pragma once
 #include "move.h"
 #include "wait.h"
 

@@ -1,5 +1,4 @@
 // What waiting costs: kernels that move no data.
-#pragma once
 #include "team.h"
 
 // All ranks meet `count` times.

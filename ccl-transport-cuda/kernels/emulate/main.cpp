@@ -90,6 +90,7 @@ struct Rank {
 struct Case {
     u64 what, family, blocks, threads, rounds, start, misaligned, absent, abort_after, limit, count, divisor, divides, room;
     u64 rule[5];
+    bool is_gang;
     std::vector<Rank> ranks;
     Alarm *alarm;
 };
@@ -270,7 +271,7 @@ void *run(void *argument) {
     const bool leads = place.block == 0 && place.thread == 0;
     emulated = {place.thread, (u32)c.threads, 0, &rank.barriers[place.block], rank.shared[place.block]};
     // A gang's blocks follow each other, rank after rank.
-    emulated.block = (u32)(place.number * c.blocks) + place.block;
+    emulated.block = (c.is_gang ? (u32)(place.number * c.blocks) : 0) + place.block;
     for (u64 round = 0; round < c.rounds; ++round) {
         if (leads) fill(rank);
         pthread_barrier_wait(&rank.stream);
@@ -303,10 +304,10 @@ void play(u64 index, Case &c) {
             for (u32 t = 0; t < c.threads; ++t) places.push_back({&c, &c.ranks[r], r, b, t});
         }
     }
-    // One launch for all ranks: each block finds its rank's call.
+    // Every other case is one launch for all ranks, in which each block finds its rank's call.
     std::vector<Call> gang;
     for (Rank &rank : c.ranks) gang.push_back(rank.launch.own);
-    for (Rank &rank : c.ranks) rank.launch.gang = gang.data();
+    for (Rank &rank : c.ranks) rank.launch.gang = c.is_gang ? gang.data() : nullptr;
     std::vector<pthread_t> threads(places.size());
     pthread_attr_t small;
     pthread_attr_init(&small);
@@ -362,6 +363,7 @@ int main(int arguments, char **argument) {
     fclose(opened);
     for (u64 index = 0; file.at < file.bytes.size(); ++index) {
         Case c = read(file);
+        c.is_gang = index % 2 == 0;
         play(index, c);
     }
     return 0;

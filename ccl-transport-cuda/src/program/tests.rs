@@ -209,3 +209,14 @@ fn every_type_and_operator_has_a_kernel_or_is_refused() {
     names.dedup();
     assert_eq!(names.len(), Family::ALL.len());
 }
+
+#[test]
+fn every_family_has_its_modules() {
+    let modules = include_str!("../../kernels/modules.txt");
+    let names: Vec<_> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
+    for family in Family::ALL {
+        assert!(names.contains(&format!("interpret-{}", family.name()).as_str()), "{family:?}");
+        let all_reduce = format!("all_reduce-{}", family.name());
+        assert_eq!(names.contains(&all_reduce.as_str()), family.has_all_reduce(), "{family:?}");
+    }
+}
