@@ -136,28 +136,39 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
     }
     bool is_whole = true;
 #pragma unroll 1
-    for (u64 i = me; i < words && is_whole; i += all) {
-        const u32 len = bytes - 8 * i < 8 ? (u32)(bytes - 8 * i) : 8;
+    for (u64 at = me; at < words && is_whole; at += all) {
+        const u32 len = bytes - 8 * at < 8 ? (u32)(bytes - 8 * at) : 8;
         Values<F> values = {};
+        // Several at a time: a call is as long as it waits for memory.
+        const u32 group = 4;
 #pragma unroll 1
-        for (u32 peer = 0; peer < member.ranks; ++peer) {
-            u64 word = 0;
-            if (peer == member.rank) {
-                word = load_word(call.input + 8 * i, len);
-            } else {
-                u64 first = 0, second = 0;
+        for (u32 first = 0; first < member.ranks && is_whole; first += group) {
+            u64 word[group] = {};
 #pragma unroll 1
-                for (u32 turn = 1; is_whole; ++turn) {
-                    receive(member.packets(member.rank, peer) + i, first, second);
-                    if (high(first) == member.epoch && high(second) == member.epoch) break;
-                    is_whole = member.watch.goes_on(turn, peer, member.epoch, high(first));
+            for (u32 turn = 1; is_whole; ++turn) {
+                u32 missing = member.ranks;
+#pragma unroll
+                for (u32 i = 0; i < group; ++i) {
+                    const u32 peer = first + i;
+                    if (peer >= member.ranks || peer == member.rank) continue;
+                    u64 one, other;
+                    receive(member.packets(member.rank, peer) + at, one, other);
+                    if (high(one) != member.epoch || high(other) != member.epoch) missing = peer;
+                    word[i] = (u64)low(one) | (u64)low(other) << 32;
                 }
-                word = (u64)low(first) | (u64)low(second) << 32;
+                if (missing == member.ranks) break;
+                is_whole = member.watch.goes_on(turn, missing, member.epoch, 0);
             }
-            values.take(vector_of(word), peer == 0, false, shared.rule);
+#pragma unroll
+            for (u32 i = 0; i < group; ++i) {
+                const u32 peer = first + i;
+                if (peer >= member.ranks) continue;
+                if (peer == member.rank) word[i] = load_word(call.input + 8 * at, len);
+                values.take(vector_of(word[i]), peer == 0, false, shared.rule);
+            }
         }
         const Vec v = values.narrow(shared.rule);
-        if (is_whole) store_word(call.output + 8 * i, len, (u64)v.word[0] | (u64)v.word[1] << 32);
+        if (is_whole) store_word(call.output + 8 * at, len, (u64)v.word[0] | (u64)v.word[1] << 32);
     }
     member.end();
 }

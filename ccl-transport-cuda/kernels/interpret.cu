@@ -18,6 +18,7 @@ struct Shared {
     Wire wires[ENDS];
     u32 counts[ENDS];
     u32 scratch[SCRATCHES];
+    u64 header[PROGRAM_HEADER];
     u64 code[CODE];
 };
 
@@ -68,8 +69,12 @@ struct Worker {
             shared.wires[i] = wire;
             shared.counts[i] = *wire.count;
         }
+#pragma unroll 1
+        for (u32 i = thread(); i < PROGRAM_HEADER; i += threads()) shared.header[i] = call.program[i];
         if (thread() == 0) unclaim(shared.trouble.claimed);
         barrier();
+        // From here on only the header is asked, which is near: what a flag is acquired for is not what to read anew.
+        program.words = shared.header;
         return true;
     }
     METHOD MoveCode move(u32 index) const {

@@ -133,15 +133,24 @@ template <class Word> METHOD void copy_words(const Operands &operands, u32 sinks
     }
 }
 
-// The last vectors, fewer than a round of `reduce_vectors` has.
-template <class F>
+// The last vectors, fewer than a round of `reduce_vectors` has: one to a thread, of several sources at a time, so that a short move does
+// not wait for memory once per source.
+template <class F, u32 SOURCES>
 METHOD void reduce_last(const Operands &operands, u32 sources, u32 sinks, u32 first, u32 vectors, const Rule &rule) {
 #pragma unroll 1
     for (u32 mine = first + thread(); mine < vectors; mine += threads()) {
         Values<F> value = {};
 #pragma unroll 1
-        for (u32 s = 0; s < sources; ++s) {
-            value.take(load((const Vec *)operands.at[s] + mine), s == 0, operands.scaled[s], rule);
+        for (u32 from = 0; from < sources; from += SOURCES) {
+            Vec v[SOURCES];
+#pragma unroll
+            for (u32 s = 0; s < SOURCES; ++s) {
+                if (from + s < sources) v[s] = load((const Vec *)operands.at[from + s] + mine);
+            }
+#pragma unroll
+            for (u32 s = 0; s < SOURCES; ++s) {
+                if (from + s < sources) value.take(v[s], from + s == 0, operands.scaled[from + s], rule);
+            }
         }
         const Vec v = value.narrow(rule);
 #pragma unroll 1
@@ -166,8 +175,9 @@ template <class F> METHOD void make_move(const Operands &operands, u32 sources, 
         }
         return;
     }
-    // As many at a time as keep memory busy and leave registers for all values.
-    const u32 done = Values<F>::COUNT > 8 ? 0 : reduce_vectors<F, 4>(operands, sources, sinks, 0, vectors, rule);
-    reduce_last<F>(operands, sources, sinks, done, vectors, rule);
+    // As many at a time as keep memory busy and leave registers for all values. A vector of bytes is 16 of them.
+    const bool is_wide = Values<F>::COUNT > 8;
+    const u32 done = is_wide ? 0 : reduce_vectors<F, 4>(operands, sources, sinks, 0, vectors, rule);
+    reduce_last<F, is_wide ? 1 : 4>(operands, sources, sinks, done, vectors, rule);
     reduce_elements<F>(operands, sources, sinks, vectors * sizeof(Vec), len, rule);
 }

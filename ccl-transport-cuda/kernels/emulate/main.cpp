@@ -5,6 +5,7 @@
 //
 // A file is a row of 64-bit words and bytes, written by ccl-transport-cuda/tests/emulation. Per case and rank it has the program, the
 // input and the output that is right; so each rank compares at once, while its peers may still be at work.
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -343,11 +344,23 @@ void play(u64 index, Case &c) {
     fflush(stdout);
 }
 
+// A name and a number on each line: limits, sizes, and the bytes before each field.
 void print_layout() {
-    printf("version %u\nheader %u\noperands %u\nscratch %u\nends %u\nblocks %u\nranks %u\nwire %zu\ncall %zu\nlaunch %zu\nreport %zu\n"
-           "team %zu\n",
-           PROGRAM_VERSION, PROGRAM_HEADER, OPERANDS, SCRATCHES, ENDS, BLOCKS, RANKS, sizeof(Wire), sizeof(Call), sizeof(Launch),
-           sizeof(Report), sizeof(Team));
+#define SAY(name, number) printf("%s %zu\n", name, (size_t)(number))
+#define PLACE(type, field) SAY(#type "." #field, offsetof(type, field))
+    SAY("version", PROGRAM_VERSION), SAY("operands", OPERANDS), SAY("scratch", SCRATCHES), SAY("ends", ENDS);
+    SAY("blocks", BLOCKS), SAY("ranks", RANKS), SAY("flags", MOMENTS * 2 * BLOCKS * RANKS);
+    SAY("wire", sizeof(Wire)), SAY("call", sizeof(Call)), SAY("launch", sizeof(Launch)), SAY("team", sizeof(Team));
+    SAY("report", sizeof(Report)), SAY("packet", sizeof(Packet));
+    PLACE(Wire, slots), PLACE(Wire, flags), PLACE(Wire, credit), PLACE(Wire, count);
+    PLACE(Call, program), PLACE(Call, wires), PLACE(Call, input), PLACE(Call, output), PLACE(Call, scratch), PLACE(Call, team);
+    PLACE(Call, alarm), PLACE(Call, reports), PLACE(Call, limit), PLACE(Call, count), PLACE(Call, tag), PLACE(Call, rule);
+    PLACE(Rule, op), PLACE(Rule, scales), PLACE(Rule, factor), PLACE(Rule, turn), PLACE(Rule, shift), PLACE(Rule, flip);
+    PLACE(Launch, own), PLACE(Launch, gang), PLACE(Launch, blocks);
+    PLACE(Team, rank), PLACE(Team, ranks), PLACE(Team, room), PLACE(Team, packet_room), PLACE(Team, epochs), PLACE(Team, flags);
+    PLACE(Team, stage), PLACE(Team, packets), PLACE(Team, input), PLACE(Team, output);
+    PLACE(Report, failure), PLACE(Report, lane), PLACE(Report, move), PLACE(Report, tile), PLACE(Report, operand);
+    PLACE(Report, expected), PLACE(Report, found);
 }
 
 } // namespace

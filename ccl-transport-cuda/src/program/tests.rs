@@ -220,3 +220,35 @@ fn every_family_has_its_modules() {
         assert_eq!(names.contains(&all_reduce.as_str()), family.has_all_reduce(), "{family:?}");
     }
 }
+
+#[test]
+fn reports_and_second_launches_are_read_and_written() {
+    assert_eq!(Report::read([0, 1, 2, 3, 4]), None);
+    let report = Report::read([3, 5 | 6 << 32, 7 | 8 << 32, 9, 10]).unwrap();
+    assert_eq!(
+        (report.failure, report.lane, report.mv, report.tile, report.operand),
+        (Failure::Mismatch, 5, 6, 7, 8)
+    );
+    assert_eq!((report.expected, report.found), (9, 10));
+
+    let call = |dtype, op| Call {
+        program: 0,
+        wires: 0,
+        input: 0,
+        output: 1,
+        scratch: 0,
+        team: 0,
+        alarm: 0,
+        reports: 0,
+        limit: 0,
+        count: 0,
+        tag: 0,
+        rule: Rule::new(dtype, op, 3).unwrap(),
+    };
+    assert_eq!(call(DataType::F32, ReduceOp::Avg).finish_words(40), None);
+    assert_eq!(call(DataType::I32, ReduceOp::Sum).finish_words(40), None);
+    let words = call(DataType::I32, ReduceOp::Avg).finish_words(40).unwrap();
+    assert_eq!((words[9], words[12], words[13]), (10, 20, 3));
+    let crowd = Team { members: vec![Member::default(); MAX_TEAM + 1], ..Team::default() };
+    assert!(crowd.words().unwrap_err().to_string().contains("a team of 17: at most 16"));
+}

@@ -10,7 +10,7 @@ use case::{Call, What, may_be_in_place};
 use ccl_core::algorithms;
 use ccl_core::plan::{Collective, Placement, Plan};
 use ccl_core::{DataType, ReduceOp};
-use ccl_transport_cuda::program::{self, Geometry};
+use ccl_transport_cuda::program::{self, Geometry, Rule};
 use emulator::{Emulator, Outcome, Why};
 use random::Random;
 
@@ -67,14 +67,67 @@ fn operator(random: &mut Random, nth: usize) -> (DataType, ReduceOp) {
 fn kernels_and_programs_have_the_same_numbers() {
     let layout = Emulator::build(None).layout();
     let says = |name: &str| {
-        let line = layout.lines().find_map(|line| line.strip_prefix(name)).expect("named");
-        line.trim().parse::<usize>().expect("a number")
+        let number = layout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        number.unwrap_or_else(|| panic!("nothing of {name}")).parse::<usize>().expect("a number")
     };
     assert_eq!(says("version"), usize::from(program::VERSION));
     assert_eq!(says("operands"), program::MAX_OPERANDS);
     assert_eq!(says("scratch"), program::MAX_SCRATCH);
     assert_eq!(says("ends"), program::MAX_ENDS);
-    assert_eq!((says("wire"), says("call"), says("launch"), says("report")), (32, 136, 152, 40));
+    assert_eq!((says("ranks"), says("blocks")), (program::MAX_TEAM, program::MAX_TEAM_BLOCKS));
+    assert_eq!((says("flags"), says("packet")), (program::TEAM_FLAGS, 16));
+
+    // Where a word with this mark is: field by field, with a mark that nothing else has.
+    let place = |words: &[u64], mark: u64| 8 * words.iter().position(|word| *word == mark).expect("there");
+    let wire = program::Wire { slots: 1, flags: 2, credit: 3, count: 4 }.words();
+    assert_eq!(size_of_val(&wire), says("wire"));
+    for (mark, field) in (1..).zip(["slots", "flags", "credit", "count"]) {
+        assert_eq!(place(&wire, mark), says(&format!("Wire.{field}")), "{field}");
+    }
+    let rule = Rule::new(DataType::F32, ReduceOp::Avg, 3).expect("fits");
+    let call = program::Call {
+        program: 101,
+        wires: 102,
+        input: 103,
+        output: 104,
+        scratch: 105,
+        team: 106,
+        alarm: 107,
+        reports: 108,
+        limit: 109,
+        count: 110,
+        tag: 111,
+        rule,
+    };
+    let words = call.words();
+    let fields = [
+        "program", "wires", "input", "output", "scratch", "team", "alarm", "reports", "limit", "count", "tag",
+    ];
+    assert_eq!(size_of_val(&words), says("call"));
+    for (mark, field) in (101..).zip(fields) {
+        assert_eq!(place(&words, mark), says(&format!("Call.{field}")), "{field}");
+    }
+    assert_eq!(words[says("Call.rule") / 8..], rule.words());
+    let rules =
+        ["op", "scales", "factor", "turn", "shift", "flip"].map(|field| says(&format!("Rule.{field}")));
+    assert_eq!(rules, [0, 4, 8, 16, 24, 32]);
+    let launch = program::Launch::Gang(7, 9).words();
+    assert_eq!((size_of_val(&launch), says("Launch.own")), (says("launch"), 0));
+    assert_eq!((place(&launch, 7), place(&launch, 9)), (says("Launch.gang"), says("Launch.blocks")));
+    let member = program::Member { flags: 11, stage: 12, packets: 13, input: 14, output: 15 };
+    let team = program::Team { rank: 0, room: 8, packet_room: 9, epochs: 10, members: vec![member] };
+    let words = team.words().expect("a team");
+    assert_eq!(
+        (size_of_val(&words[..]), words[0], says("Team.rank"), says("Team.ranks")),
+        (says("team"), 1 << 32, 0, 4)
+    );
+    let fields = ["room", "packet_room", "epochs", "flags", "stage", "packets", "input", "output"];
+    for (mark, field) in (8..).zip(fields) {
+        assert_eq!(place(&words, mark), says(&format!("Team.{field}")), "{field}");
+    }
+    let report = ["failure", "lane", "move", "tile", "operand", "expected", "found"]
+        .map(|field| says(&format!("Report.{field}")));
+    assert_eq!((report, says("report")), ([0, 8, 12, 16, 20, 24, 32], 8 * program::Report::WORDS));
 }
 
 /// One test, so that programs of so many threads do not run beside each other.
