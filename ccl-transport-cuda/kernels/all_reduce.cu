@@ -43,8 +43,7 @@ template <class F> METHOD void two_shot(const Launch &launch, TeamShared &shared
     const Run mine = part(bytes, member.rank, member.ranks);
     // The inputs are there, and the outputs are not in use any more.
     if (member.meet(ENTRY)) {
-        // Pieces that 32 bits count.
-        const u64 piece = 1u << 30;
+        const u64 piece = LONGEST;
 #pragma unroll 1
         for (u64 done = 0; done < mine.len || done == 0; done += piece) {
             const Run run = part(mine.len - done < piece ? mine.len - done : piece, member.block_index, member.blocks);
@@ -72,6 +71,7 @@ template <class F> METHOD void one_shot(const Launch &launch, TeamShared &shared
     if (thread() == 0) shared.rule = call.rule;
     member.begin(launch, call, shared.trouble);
     const u64 bytes = call.count * sizeof(typename F::Element);
+    if (!member.fits(bytes, member.team->room)) return;
     const Run mine = part(bytes, member.block_index, member.blocks);
     // A block reads what the same block of each peer has written: its flag speaks of nothing else.
     const Run read = BUG_OTHER_READER ? part(bytes, (member.block_index + 1) % member.blocks, member.blocks) : mine;
@@ -124,6 +124,7 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
     if (thread() == 0) shared.rule = call.rule;
     member.begin(launch, call, shared.trouble);
     const u64 bytes = call.count * sizeof(typename F::Element), words = (bytes + 7) / 8, mark = (u64)member.epoch << 32;
+    if (!member.fits(bytes, member.team->packet_room)) return;
     const u32 me = member.block_index * threads() + thread(), all = member.blocks * threads();
 #pragma unroll 1
     for (u64 i = me; i < words; i += all) {

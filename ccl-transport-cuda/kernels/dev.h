@@ -40,6 +40,8 @@ DEVICE void barrier() { __syncthreads(); }
 DEVICE void pause() {}
 // A wait looks for an abort and at the clock once in so many turns.
 #define PATIENCE 256u
+// Bytes that are combined at one go: fewer than 32 bits count, in whole lines.
+#define LONGEST (1u << 30)
 
 DEVICE u64 address(const void *at) { return __cvta_generic_to_global(at); }
 

@@ -89,6 +89,13 @@ struct Member {
         announce(moment);
         return gather(moment);
     }
+    // Whether a call of so many bytes fits into so much room; if not it is over.
+    METHOD bool fits(u64 bytes, u64 room) const {
+        if (bytes <= room) return true;
+        if (thread() == 0) watch.fail(LENGTH, 0, room, bytes);
+        end();
+        return false;
+    }
     METHOD void end() const {
         barrier();
         if (is_claimed(trouble->claimed)) return tell(*trouble, report);

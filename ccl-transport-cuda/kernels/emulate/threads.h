@@ -14,6 +14,8 @@
 // The emulator puts a block's memory in place before the block's threads begin.
 #define SHARED(type, name) type &name = *static_cast<type *>(emulated.shared)
 #define PATIENCE 1u
+// So short that calls have several.
+#define LONGEST 512u
 
 #if defined(BUG_RELAXED)
 #define RELEASE std::memory_order_relaxed

@@ -35,6 +35,7 @@ mod error;
 mod launch;
 mod layout;
 mod listing;
+mod modules;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ pub use launch::{
 };
 pub use layout::{MAX_ENDS, MAX_OPERANDS, MAX_SCRATCH, MAX_SLOT_BYTES, MAX_WORKERS, VERSION};
 pub use listing::{LaneListing, Listing, MoveListing, Operand};
+pub use modules::{MODULES, Module};
 pub use rule::{Family, Rule};
 
 use ccl_core::Rank;

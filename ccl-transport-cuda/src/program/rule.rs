@@ -71,11 +71,6 @@ impl Family {
             Family::Bits => "bits",
         }
     }
-
-    /// Whether all-reduces of it have kernels that are no plans: `all_reduce-bf16.ptx`.
-    pub fn has_all_reduce(self) -> bool {
-        matches!(self, Family::Float(DataType::F16 | DataType::BF16 | DataType::F32))
-    }
 }
 
 /// How the contributions of a call are combined: what the kernel of its [`Family`] is told.

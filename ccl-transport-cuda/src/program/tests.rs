@@ -211,14 +211,21 @@ fn every_type_and_operator_has_a_kernel_or_is_refused() {
 }
 
 #[test]
-fn every_family_has_its_modules() {
-    let modules = include_str!("../../kernels/modules.txt");
-    let names: Vec<_> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
-    for family in Family::ALL {
-        assert!(names.contains(&format!("interpret-{}", family.name()).as_str()), "{family:?}");
-        let all_reduce = format!("all_reduce-{}", family.name());
-        assert_eq!(names.contains(&all_reduce.as_str()), family.has_all_reduce(), "{family:?}");
+fn every_module_is_listed_and_has_its_kernels() {
+    let listed = include_str!("../../kernels/modules.txt").lines().filter(|line| !line.starts_with('#'));
+    let names: Vec<_> = listed.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, MODULES.iter().map(|module| module.name).collect::<Vec<_>>());
+    for module in MODULES {
+        assert_eq!(module.code.matches(".entry ").count(), module.kernels.len(), "{}", module.name);
+        for kernel in module.kernels {
+            assert!(module.code.contains(&format!(".entry {kernel}(")), "{}: {kernel}", module.name);
+        }
     }
+    for family in Family::ALL {
+        assert!(Module::interpreter(family).is_some(), "{family:?}");
+    }
+    let special = Family::ALL.into_iter().filter(|family| Module::all_reduce(*family).is_some());
+    assert_eq!(special.count(), 3);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Call {
     pub(crate) absent: Option<u32>,
     /// A rank that makes another call.
     pub(crate) stray: Option<u32>,
+    /// Whether a team has no room for the call.
+    pub(crate) cramped: bool,
     /// Nanoseconds until the host gives up, and until the kernels do.
     pub(crate) abort_after: u64,
     pub(crate) limit: u64,
@@ -64,6 +66,7 @@ impl Call {
             misaligned: 0,
             absent,
             stray,
+            cramped: false,
             abort_after: 0,
             limit,
         }
@@ -106,7 +109,8 @@ impl Call {
         let blocks = if self.what == What::Interpret { workers } else { self.geometry.shares as usize };
         let (divisor, divides) = rule.finish().unwrap_or((0, 0));
         // Room for all of a call, and for its packets of whole words.
-        let room = (self.count * self.dtype.size()).next_multiple_of(64).max(64);
+        let room =
+            if self.cramped { 64 } else { (self.count * self.dtype.size()).next_multiple_of(64).max(64) };
         let mut words = Words::default();
         words.all([self.what as u64, family as u64, blocks as u64, self.threads as u64, self.rounds as u64]);
         words.all([

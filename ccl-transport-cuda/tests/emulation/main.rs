@@ -240,7 +240,8 @@ fn least_credits(plan: &Plan) -> u32 {
     [1, 2, 4, 8, 16, 32].into_iter().find(|credits| proved(*credits)).expect("a proved plan")
 }
 
-/// Every wait ends: by the host's word, by the clock, or because a peer makes another call; and says who waited for what.
+/// Every wait ends: by the host's word, by the clock, or because a peer makes another call; and says who waited for what. A call that
+/// is too long for its team does not begin.
 fn waits_end(emulator: &Emulator) {
     let base = |what, name| {
         let plan = plan(name, Collective::AllReduce, 3, 0);
@@ -264,6 +265,10 @@ fn waits_end(emulator: &Emulator) {
     {
         calls.push(Call { stray: Some(2), limit: 5_000_000_000, ..call.clone() });
     }
+    let cramped = calls.len();
+    for call in all.iter().filter(|call| matches!(call.what, What::OneShot | What::Packets)) {
+        calls.push(Call { cramped: true, ..call.clone() });
+    }
     let cases: Vec<_> = (1..).zip(&calls).map(|(seed, call)| call.write(seed)).collect();
     let outcome = emulator.run("waits", &cases, SECONDS);
     assert_eq!((outcome.cases.len(), outcome.races), (calls.len(), 0), "{}", outcome.first_race);
@@ -278,6 +283,8 @@ fn waits_end(emulator: &Emulator) {
             );
             let ranks = |rank| failures.iter().any(|failure| failure.rank == rank);
             assert!(ranks(1) && (ranks(2) || call.what == What::Ping), "{name}: {failures:?}");
+        } else if index >= cramped {
+            assert!(failures.iter().all(|failure| failure.why == Why::Length), "{name}: {failures:?}");
         } else {
             assert!(failures.iter().any(|failure| failure.why == Why::Mismatch), "{name}: {failures:?}");
         }
