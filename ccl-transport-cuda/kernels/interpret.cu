@@ -42,8 +42,8 @@ struct Worker {
         watch.begin(call, shared.trouble);
         watch.lane = index % lanes;
         const u64 *code = program.lane(watch.lane);
-        lane.word[0] = code[0];
-        lane.word[1] = code[1];
+#pragma unroll
+        for (u32 i = 0; i < LANE_WORDS; ++i) lane.word[i] = code[i];
         if (lane.moves() == 0) return false;
 
         moves = program.move(lane.first());
@@ -156,7 +156,7 @@ struct Worker {
     template <class F> METHOD void run(Shared &shared) {
         const u32 first = move(0).first();
 #pragma unroll 1
-        for (u32 tile = share; tile < program.tiles(); tile += program.shares()) {
+        for (u32 tile = share; tile < lane.tiles(); tile += program.shares()) {
             const u64 skip = (u64)tile * program.tile();
 #pragma unroll 1
             for (u32 index = 0; index < lane.moves(); ++index) {

@@ -8,6 +8,7 @@
 // The rest of the word.
 #define PROGRAM_MAGIC 0x52444d4143430000ull
 #define PROGRAM_HEADER 8u
+#define LANE_WORDS 3u
 // Scratch pieces of a lane, and ends of its links, at most.
 #define SCRATCHES 64u
 #define ENDS 128u
@@ -21,7 +22,7 @@ METHOD u32 high(u64 word) { return (u32)(word >> 32); }
 // word 2  rank | ranks
 // word 3  moves | operands
 // word 4  bytes of a tile | bytes of a slot
-// word 5  tiles | credits
+// word 5  0 | credits
 // word 6  shares | scratch pieces
 // word 7  whether it reduces | ends
 struct Program {
@@ -31,24 +32,25 @@ struct Program {
     METHOD u32 moves() const { return low(words[3]); }
     METHOD u32 tile() const { return low(words[4]); }
     METHOD u32 slot() const { return high(words[4]); }
-    METHOD u32 tiles() const { return low(words[5]); }
     METHOD u32 credits() const { return high(words[5]); }
     METHOD u32 shares() const { return low(words[6]); }
     METHOD u32 scratches() const { return high(words[6]); }
     METHOD bool reduces() const { return low(words[7]) != 0; }
-    METHOD const u64 *lane(u32 index) const { return words + PROGRAM_HEADER + 2 * index; }
+    METHOD const u64 *lane(u32 index) const { return words + PROGRAM_HEADER + LANE_WORDS * index; }
     METHOD const u64 *move(u32 index) const { return lane(lanes()) + 2 * index; }
     METHOD const u64 *operand(u32 index) const { return move(moves()) + index; }
 };
 
-// Two words: first move | moves; then 16 bits each of first end, ends, first scratch piece, scratch pieces.
+// Three words: first move | moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles.
 struct LaneCode {
-    u64 word[2];
+    u64 word[LANE_WORDS];
     METHOD u32 first() const { return low(word[0]); }
     METHOD u32 moves() const { return high(word[0]); }
     METHOD u32 first_end() const { return (u32)(word[1] & 0xffff); }
     METHOD u32 ends() const { return (u32)(word[1] >> 16 & 0xffff); }
     METHOD u32 first_scratch() const { return (u32)(word[1] >> 32 & 0xffff); }
+    // How often it is run, by all shares together.
+    METHOD u32 tiles() const { return low(word[2]); }
 };
 
 // Two words: first operand | 8 bits of sources | 8 bits of sinks | whether the length is known; then the length of its chunk.

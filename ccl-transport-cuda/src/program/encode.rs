@@ -2,7 +2,6 @@
 
 use super::layout::*;
 use super::{Direction, End, ProgramError};
-use ccl_core::DataType;
 use ccl_core::engine::Layout;
 use ccl_core::plan::{self, Move, Rank, Sink, Source, Spec};
 use std::ops::Range;
@@ -10,9 +9,7 @@ use std::ops::Range;
 /// How links are made, and how a call is shared out. All ranks of a call must be given the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of the longest piece: whole lines of 64, no more than a slot has.
-    pub tile_bytes: usize,
-    /// Bytes of a link's slot: whole lines.
+    /// Bytes of a link's slot: whole lines of 64, and no fewer than a tile has.
     pub slot_bytes: usize,
     /// Slots of a link, for each share: a power of two.
     pub credits: u32,
@@ -21,14 +18,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    fn check(&self) -> Result<(), ProgramError> {
+    fn check(&self, tile_bytes: usize) -> Result<(), ProgramError> {
         let wrong = |what, found, wanted| Err(ProgramError::Geometry { what, found, wanted });
         if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(LINE) || self.slot_bytes > MAX_SLOT_BYTES {
             return wrong("slots", self.slot_bytes, "whole lines of 64 bytes, less than 16 MiB");
         }
-        if self.tile_bytes == 0 || !self.tile_bytes.is_multiple_of(LINE) || self.tile_bytes > self.slot_bytes
-        {
-            return wrong("tiles", self.tile_bytes, "whole lines of 64 bytes, no longer than a slot");
+        if tile_bytes == 0 || !tile_bytes.is_multiple_of(LINE) || tile_bytes > self.slot_bytes {
+            return wrong("tiles", tile_bytes, "whole lines of 64 bytes, no longer than a slot");
         }
         if !self.credits.is_power_of_two() || self.credits > MAX_CREDITS {
             return wrong("credits", self.credits as usize, "a power of two, up to 16384");
@@ -53,30 +49,32 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program of `rank`, for blocks of `count` elements. The plan must be one that the verifier accepts with these
-    /// credits.
+    /// A rank's program, for buffers that are cut like this. The plan must be one that the verifier accepts with these credits.
+    ///
+    /// Blocks may differ in length. Where a rank knows the lengths of its own blocks only, each lane is run as often as its own
+    /// chunks need, as on the host.
     pub fn encode(
-        spec: &Spec,
-        rank: Rank,
         program: &plan::Program,
-        count: usize,
-        dtype: DataType,
+        layout: &Layout,
         geometry: Geometry,
     ) -> Result<Program, ProgramError> {
-        geometry.check()?;
-        let layout = Layout::new(spec, rank, count, dtype, geometry.tile_bytes)?;
-        let tiles = u32::try_from(layout.tiles()).map_err(|_| ProgramError::Geometry {
-            what: "tiles",
-            found: geometry.tile_bytes,
-            wanted: "longer: the call has 2^32 of them",
-        })?;
+        geometry.check(layout.tile_bytes())?;
+        let (spec, rank) = (layout.spec(), layout.rank());
         let workers = program.lanes.len().saturating_mul(geometry.shares as usize);
         if workers > MAX_WORKERS {
             let (lanes, shares, limit) = (program.lanes.len(), geometry.shares, MAX_WORKERS);
             return Err(ProgramError::Workers { rank, lanes, shares, limit });
         }
-        let mut writer =
-            Writer { spec, rank, layout: &layout, lane: 0, mv: 0, ends: Vec::new(), operands: Vec::new() };
+        let mut writer = Writer {
+            spec,
+            rank,
+            layout,
+            lane: 0,
+            mv: 0,
+            ends: Vec::new(),
+            longest: None,
+            operands: Vec::new(),
+        };
         let (mut lanes, mut moves, mut ends, mut scratches) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (index, lane) in program.lanes.iter().enumerate() {
             writer.lane = index;
@@ -97,6 +95,7 @@ impl Program {
             )?;
             lanes.push(pair(first as u32, lane.moves.len() as u32));
             lanes.push(four([ends.len(), own.len(), scratches, lane.scratch as usize]));
+            lanes.push(writer.tiles()?.into());
             ends.extend(own);
             scratches += lane.scratch as usize;
         }
@@ -107,8 +106,8 @@ impl Program {
             pair(all as u32, program.lanes.len() as u32),
             pair(rank, spec.ranks),
             pair((moves.len() / MOVE) as u32, operands.len() as u32),
-            pair(geometry.tile_bytes as u32, geometry.slot_bytes as u32),
-            pair(tiles, geometry.credits),
+            pair(layout.tile_bytes() as u32, geometry.slot_bytes as u32),
+            pair(0, geometry.credits),
             pair(geometry.shares, scratches as u32),
             pair(spec.collective.reduces().into(), ends.len() as u32),
         ];
@@ -170,6 +169,8 @@ struct Writer<'a> {
     mv: usize,
     /// Ends of the lane.
     ends: Vec<End>,
+    /// The longest of its chunks, if it has any.
+    longest: Option<usize>,
     /// Operands of the program.
     operands: Vec<u64>,
 }
@@ -221,7 +222,7 @@ impl Writer<'_> {
 
     /// A chunk's word. All chunks of a move are of one length, which is kept in `len`.
     fn chunk(
-        &self,
+        &mut self,
         kind: u64,
         index: u32,
         chunks: u32,
@@ -230,17 +231,26 @@ impl Writer<'_> {
         if index >= chunks {
             return Err(self.wrong(format!("chunk {index} of a buffer of {chunks} chunks")));
         }
-        let Range { start, end } = self.extent(index);
+        let Range { start, end } =
+            if kind == INPUT { self.layout.input_chunk(index) } else { self.layout.output_chunk(index) };
         if *len.get_or_insert(end - start) != end - start {
             return Err(self.wrong(format!("chunk {index} has another length than the others of the move")));
         }
+        self.longest = self.longest.max(Some(end - start));
         Ok(kind << KIND_SHIFT | start as u64)
     }
 
-    /// The bytes of a whole chunk.
-    fn extent(&self, index: u32) -> Range<usize> {
-        let (first, last) = (self.layout.piece(index, 0), self.layout.piece(index, self.layout.tiles() - 1));
-        first.start..last.end
+    /// How often the lane is run, whose moves are written.
+    fn tiles(&mut self) -> Result<u32, ProgramError> {
+        let tiles = match self.longest.take() {
+            Some(longest) if self.layout.is_pairwise() => self.layout.tiles_of(longest),
+            _ => self.layout.tiles(),
+        };
+        u32::try_from(tiles).map_err(|_| ProgramError::Geometry {
+            what: "tiles",
+            found: self.layout.tile_bytes(),
+            wanted: "longer: the call has 2^32 of them",
+        })
     }
 
     fn scratch(&self, index: u32, pieces: u32) -> Result<u64, ProgramError> {

@@ -7,7 +7,7 @@ pub(super) const MAGIC: u64 = 0x5244_4d41_4343_0000;
 /// Words before the lanes.
 pub(super) const HEADER: usize = 8;
 /// Words of a lane.
-pub(super) const LANE: usize = 2;
+pub(super) const LANE: usize = 3;
 /// Words of a move.
 pub(super) const MOVE: usize = 2;
 

@@ -15,8 +15,6 @@ pub struct Listing {
     pub tile_bytes: u32,
     /// Bytes of a slot.
     pub slot_bytes: u32,
-    /// How often each lane is run, over all shares.
-    pub tiles: u32,
     /// Slots of a link, for each share.
     pub credits: u32,
     /// Blocks that share a lane.
@@ -30,6 +28,8 @@ pub struct Listing {
 /// A lane of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneListing {
+    /// How often it is run, by all shares together.
+    pub tiles: u32,
     /// The first of its ends among the program's.
     pub first_end: u16,
     /// How many there are.
@@ -82,7 +82,7 @@ impl Listing {
         let (rank, ranks) = halves(words[2]);
         let (moves, operands) = halves(words[3]);
         let (tile_bytes, slot_bytes) = halves(words[4]);
-        let (tiles, credits) = halves(words[5]);
+        let (reserved, credits) = halves(words[5]);
         let (shares, scratches) = halves(words[6]);
         let (reduces, ends) = halves(words[7]);
         let sections =
@@ -104,8 +104,8 @@ impl Listing {
         {
             return wrong(4, format!("tiles of {tile_bytes} and slots of {slot_bytes} bytes"));
         }
-        if tiles == 0 || !credits.is_power_of_two() || credits > MAX_CREDITS {
-            return wrong(5, format!("{tiles} tiles and {credits} credits"));
+        if reserved != 0 || !credits.is_power_of_two() || credits > MAX_CREDITS {
+            return wrong(5, format!("{credits} credits, and {reserved}"));
         }
         if shares == 0 || u64::from(shares) * u64::from(lanes) > MAX_WORKERS as u64 {
             return wrong(6, format!("{shares} shares of {lanes} lanes"));
@@ -124,7 +124,7 @@ impl Listing {
             return wrong(1, "lanes that are not the whole program".into());
         }
         let reduces = reduces != 0;
-        Ok(Listing { rank, ranks, tile_bytes, slot_bytes, tiles, credits, shares, reduces, lanes })
+        Ok(Listing { rank, ranks, tile_bytes, slot_bytes, credits, shares, reduces, lanes })
     }
 }
 
@@ -148,13 +148,19 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn lane(&self, lane: usize, next: &mut Next) -> Result<LaneListing, ProgramError> {
         let at = HEADER + LANE * lane;
-        let ((first, moves), numbers) = (halves(self.words[at]), self.words[at + 1]);
+        let ((first, moves), numbers, (tiles, reserved)) =
+            (halves(self.words[at]), self.words[at + 1], halves(self.words[at + 2]));
         let [first_end, ends, first_scratch, scratch] =
             [0, 16, 32, 48].map(|shift| (numbers >> shift) as u16);
         let follows =
             first == next.mv && u32::from(first_end) == next.end && u32::from(first_scratch) == next.scratch;
         let fits = (self.first_move + MOVE * (first as usize + moves as usize)) <= self.first_operand;
-        if !follows || !fits || usize::from(ends) > MAX_ENDS || usize::from(scratch) > MAX_SCRATCH {
+        if !follows
+            || !fits
+            || reserved != 0
+            || usize::from(ends) > MAX_ENDS
+            || usize::from(scratch) > MAX_SCRATCH
+        {
             return Err(ProgramError::Words {
                 at,
                 what: format!("lane {lane} is out of place, or too large"),
@@ -165,7 +171,7 @@ impl Reader<'_> {
         next.mv += moves.len() as u32;
         next.end += u32::from(ends);
         next.scratch += u32::from(scratch);
-        Ok(LaneListing { first_end, ends, first_scratch, scratch, moves })
+        Ok(LaneListing { tiles, first_end, ends, first_scratch, scratch, moves })
     }
 
     fn mv(&self, mv: u32, ends: u32, scratch: u32, next: &mut Next) -> Result<MoveListing, ProgramError> {

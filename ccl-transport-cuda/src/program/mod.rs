@@ -15,10 +15,10 @@
 //! | 1 | rank, ranks |
 //! | 1 | moves, operands |
 //! | 1 | bytes of a tile, bytes of a slot |
-//! | 1 | tiles, credits |
+//! | 1 | nothing, credits |
 //! | 1 | shares, scratch pieces |
 //! | 1 | whether it reduces, ends of links |
-//! | 2 per lane | first move, moves; 16 bits each of first end, ends, first scratch piece, scratch pieces |
+//! | 3 per lane | first move, moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles |
 //! | 2 per move | first operand, 8 bits each of sources and sinks, a bit for "has a chunk"; the chunk's bytes |
 //! | 1 per operand | 4 bits of kind, and a chunk's byte offset or the lane's number of a scratch piece or end |
 //!

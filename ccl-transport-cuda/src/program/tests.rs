@@ -2,11 +2,11 @@
 
 use super::*;
 use ccl_core::algorithms;
-use ccl_core::engine::Layout;
+use ccl_core::engine::{Blocks, Layout};
 use ccl_core::plan::{Collective, Placement, Plan, Sink, Source};
 use ccl_core::{DataType, ReduceOp};
 
-const GEOMETRY: Geometry = Geometry { tile_bytes: 64, slot_bytes: 128, credits: 4, shares: 2 };
+const GEOMETRY: Geometry = Geometry { slot_bytes: 128, credits: 4, shares: 2 };
 
 /// Every plan of up to so many ranks, with all roots and numbers of hosts.
 fn plans(ranks: u32) -> impl Iterator<Item = Plan> {
@@ -23,7 +23,8 @@ fn plans(ranks: u32) -> impl Iterator<Item = Plan> {
 }
 
 fn encode(plan: &Plan, rank: u32, count: usize) -> Result<Program, ProgramError> {
-    Program::encode(&plan.spec, rank, &plan.programs[rank as usize], count, DataType::F32, GEOMETRY)
+    let layout = Layout::new(&plan.spec, rank, count, DataType::F32, 64)?;
+    Program::encode(&plan.programs[rank as usize], &layout, GEOMETRY)
 }
 
 /// What must be read from the words of a rank's program.
@@ -91,8 +92,9 @@ fn every_program_of_few_ranks_reads_back_as_its_plan() {
                 let ends: usize = listing.lanes.iter().map(|lane| usize::from(lane.ends)).sum();
                 assert_eq!(ends, program.ends().len(), "{name}");
                 let numbers =
-                    (listing.rank, listing.ranks, listing.tiles as usize, listing.credits, listing.shares);
-                assert_eq!(numbers, (rank, plan.spec.ranks, layout.tiles(), 4, 2), "{name}");
+                    (listing.rank, listing.ranks, listing.tile_bytes, listing.credits, listing.shares);
+                assert_eq!(numbers, (rank, plan.spec.ranks, 64, 4, 2), "{name}");
+                assert!(listing.lanes.iter().all(|lane| lane.tiles as usize == layout.tiles()), "{name}");
                 assert_eq!(listing.reduces, plan.spec.collective.reduces());
                 programs += 1;
             }
@@ -165,15 +167,17 @@ fn what_a_kernel_has_no_room_for_is_an_error_that_says_so() {
     assert!(text.contains("rank 0, lane 0: 80 operands of a move, but a kernel has room for 72"), "{text}");
 
     let ring = plan("ring", Collective::AllReduce, 4);
-    let with = |geometry| {
-        Program::encode(&ring.spec, 1, &ring.programs[1], 10, DataType::F32, geometry)
-            .unwrap_err()
-            .to_string()
+    let tiled = |tile_bytes, geometry| {
+        let layout = Layout::new(&ring.spec, 1, 10, DataType::F32, tile_bytes).unwrap();
+        Program::encode(&ring.programs[1], &layout, geometry).unwrap_err().to_string()
     };
+    let with = |geometry| tiled(64, geometry);
     let text = with(Geometry { credits: 6, ..GEOMETRY });
     assert!(text.contains("credits of 6: a power of two"), "{text}");
-    let text = with(Geometry { tile_bytes: 100, ..GEOMETRY });
-    assert!(text.contains("tiles of 100: whole lines"), "{text}");
+    let text = tiled(20, GEOMETRY);
+    assert!(text.contains("tiles of 20: whole lines"), "{text}");
+    let text = tiled(256, GEOMETRY);
+    assert!(text.contains("tiles of 256: whole lines of 64 bytes, no longer than a slot"), "{text}");
     let text = with(Geometry { slot_bytes: 16 << 20, ..GEOMETRY });
     assert!(text.contains("less than 16 MiB"), "{text}");
     let text = with(Geometry { shares: 100_000, ..GEOMETRY });
@@ -258,4 +262,21 @@ fn reports_and_second_launches_are_read_and_written() {
     assert_eq!((words[9], words[12], words[13]), (10, 20, 3));
     let crowd = Team { members: vec![Member::default(); MAX_TEAM + 1], ..Team::default() };
     assert!(crowd.words().unwrap_err().to_string().contains("a team of 17: at most 16"));
+}
+
+#[test]
+fn lanes_of_ranks_that_know_their_own_blocks_only_run_as_often_as_these_need() {
+    let plan =
+        algorithms::plan(algorithms::by_name("exchange").unwrap(), Collective::AllToAll, 3, 0).unwrap();
+    let blocks = Blocks { input: Blocks::packed(&[16, 16, 100]), output: Blocks::packed(&[3, 16, 50]) };
+    let layout = Layout::uneven(&plan.spec, 1, &blocks, DataType::F32, 64).unwrap();
+    let program = Program::encode(&plan.programs[1], &layout, GEOMETRY).unwrap();
+    let (input, output) = program.buffer_bytes();
+    let listing = Listing::read(program.words(), input as u64, output as u64).unwrap();
+    let longest = |lane: &LaneListing| lane.moves.iter().filter_map(|mv| mv.chunk).max();
+    for lane in &listing.lanes {
+        let bytes = longest(lane).expect("every lane has a chunk");
+        assert_eq!(u64::from(lane.tiles), bytes.div_ceil(64).max(1), "{bytes} bytes");
+    }
+    assert_eq!(listing.lanes.iter().filter_map(longest).max(), Some(400));
 }

@@ -2,10 +2,17 @@
 
 use crate::random::Random;
 use ccl_core::cluster::{Cluster, Faults, Settings};
+use ccl_core::engine::{Blocks, Layout, Progress, Schedule};
 use ccl_core::plan::{Plan, Spec};
-use ccl_core::simd::Level;
-use ccl_core::{Collective, DataType, ReduceOp};
+use ccl_core::simd::{Buffers, Level, Reducer};
+use ccl_core::transport::{Exchange, LinkKey, LocalHub, Transport};
+use ccl_core::{Collective, DataType, Rank, ReduceOp};
 use ccl_transport_cuda::program::{Direction, Family, Geometry, Program, Rule};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a receive buffer is full of before a call: the emulator's, and the host's.
+const UNWRITTEN: u8 = 0xc5;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +34,9 @@ pub(crate) struct Call {
     pub(crate) dtype: DataType,
     pub(crate) op: ReduceOp,
     pub(crate) in_place: bool,
+    /// Each rank's blocks, where they differ in length.
+    pub(crate) blocks: Option<Vec<Blocks>>,
+    pub(crate) tile_bytes: usize,
     pub(crate) geometry: Geometry,
     /// Threads of a block.
     pub(crate) threads: usize,
@@ -49,7 +59,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(what: What, plan: Plan, count: usize, dtype: DataType, op: ReduceOp) -> Call {
-        let geometry = Geometry { tile_bytes: 128, slot_bytes: 128, credits: 2, shares: 2 };
+        let geometry = Geometry { slot_bytes: 128, credits: 2, shares: 2 };
         let limit = 120_000_000_000;
         let (absent, stray) = (None, None);
         Call {
@@ -59,6 +69,8 @@ impl Call {
             dtype,
             op,
             in_place: false,
+            blocks: None,
+            tile_bytes: 128,
             geometry,
             threads: 4,
             rounds: 3,
@@ -85,7 +97,11 @@ impl Call {
             self.geometry,
             self.threads,
             self.start,
-            if self.in_place { ", in place" } else { "" }
+            match (self.in_place, &self.blocks) {
+                (true, _) => ", in place".into(),
+                (_, Some(blocks)) => format!(", {blocks:?}"),
+                _ => String::new(),
+            }
         )
     }
 
@@ -96,8 +112,8 @@ impl Call {
         let mut random = Random(seed);
         let inputs: Vec<_> = (0..spec.ranks)
             .map(|rank| {
-                let blocks = spec.collective.input_blocks(spec.ranks, rank, spec.root) as usize;
-                random.elements(self.dtype, reduces.then_some(self.op), blocks * self.count)
+                let bytes = self.layout(rank).input_bytes();
+                random.elements(self.dtype, reduces.then_some(self.op), bytes / self.dtype.size())
             })
             .collect();
         let outputs = self.host(&inputs);
@@ -144,20 +160,31 @@ impl Call {
     }
 
     fn program(&self, rank: u32) -> Program {
-        let program = &self.plan.programs[rank as usize];
-        Program::encode(&self.plan.spec, rank, program, self.count, self.dtype, self.geometry)
+        Program::encode(&self.plan.programs[rank as usize], &self.layout(rank), self.geometry)
             .expect("a program")
+    }
+
+    fn layout(&self, rank: u32) -> Layout {
+        let spec = &self.plan.spec;
+        let layout = match &self.blocks {
+            None => Layout::new(spec, rank, self.count, self.dtype, self.tile_bytes),
+            Some(blocks) => Layout::uneven(spec, rank, &blocks[rank as usize], self.dtype, self.tile_bytes),
+        };
+        layout.expect("blocks that fit")
     }
 
     fn host(&self, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         if matches!(self.what, What::Meet | What::Ping) {
             return vec![Vec::new(); inputs.len()];
         }
+        if self.blocks.is_some() {
+            return self.host_uneven(inputs);
+        }
         let settings = Settings {
             count: self.count,
             dtype: self.dtype,
             op: self.op,
-            tile_bytes: self.geometry.tile_bytes,
+            tile_bytes: self.tile_bytes,
             credits: self.geometry.credits,
             in_place: self.in_place,
             level: Level::best(),
@@ -168,6 +195,61 @@ impl Call {
         let outcome = Cluster::new(&self.plan, &settings, inputs).expect("a cluster").run();
         assert!(outcome.finished(), "{}: the host's engine did not finish", self.name());
         outcome.ranks.into_iter().map(|rank| rank.output).collect()
+    }
+
+    /// The same where blocks differ in length: the engine of each rank is stepped in turn.
+    fn host_uneven(&self, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let spec = &self.plan.spec;
+        let hub = LocalHub::new(spec.ranks, self.geometry.slot_bytes, self.geometry.credits);
+        let mut ranks: Vec<_> = (0..spec.ranks)
+            .map(|rank| {
+                let mut transport = hub.transport(rank);
+                let program = &self.plan.programs[rank as usize];
+                let links = self.program(rank).ends().to_vec().into_iter().map(|end| {
+                    let (from, to) = match end.direction {
+                        Direction::Send => (rank, end.peer),
+                        Direction::Receive => (end.peer, rank),
+                    };
+                    LinkKey { from, to, channel: end.channel }
+                });
+                transport.connect(&links.collect::<Vec<_>>(), &mut Echo).expect("connected");
+                let mut schedule = Schedule::bind(spec, rank, program, &mut transport).expect("bound");
+                let reducer = Reducer::new(self.dtype, self.op, spec.ranks).expect("fits");
+                let layout = self.layout(rank);
+                let output = vec![UNWRITTEN; layout.output_bytes()];
+                schedule
+                    .start(&Arc::new(schedule.task(layout, reducer).expect("a task")), 1, 1)
+                    .expect("started");
+                (transport, schedule, output)
+            })
+            .collect();
+        // Each round somebody moves.
+        for _ in 0..1_000_000 {
+            let mut running = false;
+            for ((transport, schedule, output), input) in ranks.iter_mut().zip(inputs) {
+                if schedule.is_running() {
+                    let progress = schedule.step(transport, &Buffers::new(input, output)).expect("no error");
+                    running |= progress != Progress::Done;
+                }
+            }
+            if !running {
+                return ranks.into_iter().map(|(_, _, output)| output).collect();
+            }
+        }
+        panic!("{}: the host's engine did not finish", self.name());
+    }
+}
+
+/// What ranks of one hub tell each other to connect: all the same.
+struct Echo;
+
+impl Exchange for Echo {
+    fn swap(&mut self, blobs: &[(Rank, Vec<u8>)]) -> ccl_core::Result<Vec<Vec<u8>>> {
+        Ok(blobs.iter().map(|(_, blob)| blob.clone()).collect())
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(60)
     }
 }
 

@@ -11,6 +11,7 @@ mod random;
 
 use case::{Call, What, may_be_in_place};
 use ccl_core::algorithms;
+use ccl_core::engine::Blocks;
 use ccl_core::plan::{Collective, Placement, Plan};
 use ccl_core::{DataType, ReduceOp};
 use ccl_transport_cuda::program::{self, Geometry, Rule};
@@ -146,8 +147,8 @@ fn kernels_do_what_the_host_does() {
             let count = [0, 1, 3, 17, 70, 133, 260][random.below(7)];
             let in_place = may_be_in_place(&plan) && random.below(3) == 0;
             let (rounds, threads) = (1 + random.below(2), random.pick(&[2, 3, 4]));
+            let tile_bytes = random.pick(&[64, 128]);
             let geometry = Geometry {
-                tile_bytes: random.pick(&[64, 128]),
                 slot_bytes: 128,
                 credits: random.pick(&[1, 2, 4]),
                 shares: random.pick(&[1, 1, 2]),
@@ -159,6 +160,7 @@ fn kernels_do_what_the_host_does() {
             let geometry = Geometry { credits: geometry.credits.max(least_credits(&plan)), ..geometry };
             Call {
                 in_place,
+                tile_bytes,
                 rounds,
                 threads,
                 geometry,
@@ -173,15 +175,17 @@ fn kernels_do_what_the_host_does() {
         for op in ReduceOp::ALL.into_iter().filter(|op| op.check(dtype).is_ok()) {
             let name = if op.code() % 2 == 0 { "oneshot" } else { "ring" };
             let plan = plan(name, Collective::AllReduce, 3, 0);
-            let geometry = Geometry { tile_bytes: 512, slot_bytes: 512, credits: 2, shares: 1 };
+            let geometry = Geometry { slot_bytes: 512, credits: 2, shares: 1 };
             calls.push(Call {
                 rounds: 1,
                 threads: 2,
+                tile_bytes: 512,
                 geometry,
                 ..Call::new(What::Interpret, plan, 331, dtype, op)
             });
         }
     }
+    calls.extend(uneven(&mut random));
     agree(&emulator, "interpreter", &calls);
 
     let mut calls = Vec::new();
@@ -220,15 +224,62 @@ fn kernels_do_what_the_host_does() {
         (What::Packets, "oneshot"),
     ] {
         let plan = plan(name, Collective::AllReduce, 4, 0);
-        let geometry = Geometry { tile_bytes: 1024, slot_bytes: 1024, credits: 2, shares: 2 };
+        let geometry = Geometry { slot_bytes: 1024, credits: 2, shares: 2 };
         calls.push(Call {
             threads: 8,
+            tile_bytes: 1024,
             geometry,
             ..Call::new(what, plan, 4001, DataType::BF16, ReduceOp::Sum)
         });
     }
     agree(&emulator, "wide", &calls);
     waits_end(&emulator);
+}
+
+/// Calls whose blocks differ in length, some of them empty.
+fn uneven(random: &mut Random) -> Vec<Call> {
+    use Collective::{AllGather, AllToAll, Gather, ReduceScatter, Scatter};
+    let of = [
+        ("ring", AllGather),
+        ("oneshot", AllGather),
+        ("ring", ReduceScatter),
+        ("oneshot", ReduceScatter),
+        ("exchange", AllToAll),
+        ("exchange", Gather),
+        ("exchange", Scatter),
+    ];
+    let mut calls = Vec::new();
+    for (name, collective) in of {
+        for ranks in [2, 4] {
+            let plan = plan(name, collective, ranks, 0);
+            // Elements from the one rank to the other, where each pair has its own number.
+            let count = |from: u32, to: u32| match collective {
+                AllToAll => (from * 37 + to * 11) as usize % 90,
+                ReduceScatter | Scatter => [70, 0, 33, 5][to as usize],
+                _ => [70, 0, 33, 5][from as usize],
+            };
+            let blocks = (0..ranks).map(|rank| {
+                let side = |blocks, count: &dyn Fn(u32) -> usize| match blocks {
+                    0 => Vec::new(),
+                    1 => Blocks::packed(&[count(rank)]),
+                    _ => Blocks::packed(&(0..ranks).map(count).collect::<Vec<_>>()),
+                };
+                let input = side(collective.input_blocks(ranks, rank, 0), &|to| count(rank, to));
+                let output = side(collective.output_blocks(ranks, rank, 0), &|from| count(from, rank));
+                Blocks { input, output }
+            });
+            let blocks = Some(blocks.collect());
+            let (dtype, op) = (random.pick(&[DataType::F32, DataType::I32]), ReduceOp::Sum);
+            let geometry = Geometry { slot_bytes: 64, credits: least_credits(&plan), shares: 2 };
+            calls.push(Call {
+                blocks,
+                tile_bytes: 64,
+                geometry,
+                ..Call::new(What::Interpret, plan, 0, dtype, op)
+            });
+        }
+    }
+    calls
 }
 
 /// With how few credits a plan gets through.
@@ -304,11 +355,11 @@ fn is_caught(outcome: &Outcome) -> bool {
 fn planted_bugs_are_found() {
     let calls = |what, name: &str| {
         let plan = plan(name, Collective::AllReduce, 4, 0);
-        let geometry = Geometry { tile_bytes: 64, slot_bytes: 64, credits: least_credits(&plan), shares: 2 };
+        let geometry = Geometry { slot_bytes: 64, credits: least_credits(&plan), shares: 2 };
         // A wait that a bug makes endless ends soon.
         let limit = 2_000_000_000;
         let call = Call::new(what, plan, 300, DataType::F32, ReduceOp::Sum);
-        vec![Call { rounds: 8, geometry, limit, ..call }]
+        vec![Call { rounds: 8, tile_bytes: 64, geometry, limit, ..call }]
     };
     let bugs = [
         ("BUG_NO_EXIT", What::TwoShot, "twoshot"),
