@@ -157,6 +157,9 @@ DEVICE u16 to_half(float value) {
 #if !defined(BUG_NO_BARRIER)
 #define BUG_NO_BARRIER 0
 #endif
+#if !defined(BUG_HALF_PACKET)
+#define BUG_HALF_PACKET 0
+#endif
 #if !defined(BUG_NO_CREDIT)
 #define BUG_NO_CREDIT 0
 #endif

@@ -68,7 +68,8 @@ struct End {
 struct Rank {
     std::vector<u64> program;
     std::vector<End> ends;
-    std::vector<u8> input, right;
+    // Of one launch after the other, and again from the first: what was left by a launch before is not right by chance.
+    std::vector<std::vector<u8>> input, right;
     u64 in_place, tag, skew;
     // What it runs on.
     std::vector<Memory> memory;
@@ -81,6 +82,7 @@ struct Rank {
     std::vector<pthread_barrier_t> barriers;
     std::vector<void *> shared;
     u64 wrong = 0;
+    bool is_over = false;
 
     template <class T> T *make(size_t count) {
         memory.emplace_back();
@@ -142,13 +144,14 @@ Case read(File &file) {
     }
     for (u64 &word : c.rule) word = file.word();
     c.ranks = std::vector<Rank>(file.word());
+    const u64 sets = file.word();
     for (Rank &rank : c.ranks) {
         rank.program.resize(file.word());
         file.take(rank.program.data(), 8 * rank.program.size());
         rank.ends.resize(file.word());
         for (End &end : rank.ends) end = {file.word(), file.word(), file.word()};
-        rank.input = file.buffer();
-        rank.right = file.buffer();
+        for (u64 i = 0; i < sets; ++i) rank.input.push_back(file.buffer());
+        for (u64 i = 0; i < sets; ++i) rank.right.push_back(file.buffer());
         rank.in_place = file.word();
         rank.tag = file.word();
         rank.skew = file.word();
@@ -195,9 +198,9 @@ void assemble(Case &c) {
     for (u64 r = 0; r < n; ++r) {
         Rank &rank = c.ranks[r];
         // In place only where both are one block.
-        u8 *input = rank.make<u8>(rank.input.size() + 64) + c.misaligned;
+        u8 *input = rank.make<u8>(rank.input[0].size() + 64) + c.misaligned;
         rank.from = input;
-        rank.into = rank.in_place ? input : rank.make<u8>(rank.right.size() + 64) + c.misaligned;
+        rank.into = rank.in_place ? input : rank.make<u8>(rank.right[0].size() + 64) + c.misaligned;
         Team &team = rank.team;
         team.rank = (u32)r;
         team.ranks = (u32)n;
@@ -258,9 +261,9 @@ struct Place {
 };
 
 // A call's buffers, before it.
-void fill(Rank &rank) {
-    if (!rank.in_place) memset(rank.into, 0xc5, rank.right.size());
-    if (!rank.input.empty()) memcpy(rank.from, rank.input.data(), rank.input.size());
+void fill(Rank &rank, const std::vector<u8> &input) {
+    if (!rank.in_place) memset(rank.into, 0xc5, rank.right[0].size());
+    if (!input.empty()) memcpy(rank.from, input.data(), input.size());
 }
 
 // A thread of a rank: all launches, one after the other, as a stream runs them.
@@ -274,7 +277,8 @@ void *run(void *argument) {
     // A gang's blocks follow each other, rank after rank.
     emulated.block = (c.is_gang ? (u32)(place.number * c.blocks) : 0) + place.block;
     for (u64 round = 0; round < c.rounds; ++round) {
-        if (leads) fill(rank);
+        const std::vector<u8> &right = rank.right[round % rank.right.size()];
+        if (leads) fill(rank, rank.input[round % rank.input.size()]);
         pthread_barrier_wait(&rank.stream);
         // Ranks, and blocks of a rank, begin as they like.
         for (u64 turn = 0; turn < (rank.skew * (round + 1 + place.block)) % 61; ++turn) sched_yield();
@@ -284,14 +288,19 @@ void *run(void *argument) {
         if (c.divides != 0 && place.thread < c.threads) {
             Launch behind = rank.launch;
             behind.gang = nullptr;
-            behind.own.count = rank.right.size() / (c.divides & 15);
+            behind.own.count = right.size() / (c.divides & 15);
             behind.own.rule.op = (u32)c.divides;
             behind.own.rule.factor = c.divisor;
             finish(behind);
             pthread_barrier_wait(&rank.stream);
         }
-        if (leads && !rank.right.empty()) rank.wrong += memcmp(rank.into, rank.right.data(), rank.right.size()) != 0;
+        if (leads && !right.empty()) rank.wrong += memcmp(rank.into, right.data(), right.size()) != 0;
+        if (leads) {
+            for (u64 b = 0; b < c.blocks; ++b) rank.is_over = rank.is_over || acquire(&rank.reports[b].failure) != 0;
+        }
         pthread_barrier_wait(&rank.stream);
+        // After a call that failed its links are of no use.
+        if (rank.is_over) break;
     }
     return nullptr;
 }

@@ -68,6 +68,8 @@ class Packet {
 };
 inline void send(Packet *packet, u64 first, u64 second) {
     packet->half[0].store(first, std::memory_order_relaxed);
+    // Halves come when they like.
+    sched_yield();
     packet->half[1].store(second, std::memory_order_relaxed);
 }
 inline void receive(const Packet *packet, u64 &first, u64 &second) {

@@ -110,13 +110,18 @@ impl Call {
         let spec = &self.plan.spec;
         let reduces = spec.collective.reduces();
         let mut random = Random(seed);
-        let inputs: Vec<_> = (0..spec.ranks)
-            .map(|rank| {
-                let bytes = self.layout(rank).input_bytes();
-                random.elements(self.dtype, reduces.then_some(self.op), bytes / self.dtype.size())
+        // A launch finds in memory what two launches before have left.
+        let sets: Vec<(Vec<_>, Vec<_>)> = (0..self.rounds.min(3))
+            .map(|_| {
+                let ranks = (0..spec.ranks).map(|rank| {
+                    let elements = self.layout(rank).input_bytes() / self.dtype.size();
+                    random.elements(self.dtype, reduces.then_some(self.op), elements)
+                });
+                let inputs: Vec<_> = ranks.collect();
+                let outputs = self.host(&inputs);
+                (inputs, outputs)
             })
             .collect();
-        let outputs = self.host(&inputs);
         let rule =
             if reduces { Rule::new(self.dtype, self.op, spec.ranks).expect("fits") } else { Rule::copies() };
         let family = Family::ALL.iter().position(|family| *family == rule.family()).expect("known");
@@ -143,17 +148,17 @@ impl Call {
             room as u64,
         ]);
         words.all(rule.words());
-        words.all([u64::from(spec.ranks)]);
-        for ((rank, program), (input, output)) in (0..).zip(&programs).zip(inputs.iter().zip(&outputs)) {
+        words.all([spec.ranks.into(), sets.len() as u64]);
+        for (rank, program) in programs.iter().enumerate() {
             words.all([program.words().len() as u64]);
             words.all(program.words().iter().copied());
             words.all([program.ends().len() as u64]);
             for end in program.ends() {
                 words.all([(end.direction == Direction::Send).into(), end.peer.into(), end.channel.into()]);
             }
-            words.bytes(input);
-            words.bytes(output);
-            let tag = 0x5eed ^ u64::from(self.stray == Some(rank));
+            sets.iter().for_each(|(inputs, _)| words.bytes(&inputs[rank]));
+            sets.iter().for_each(|(_, outputs)| words.bytes(&outputs[rank]));
+            let tag = 0x5eed ^ u64::from(self.stray == Some(rank as u32));
             words.all([self.in_place.into(), tag, random.bits() % 1000]);
         }
         words.0
