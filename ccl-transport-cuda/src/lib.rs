@@ -8,7 +8,8 @@
 //!
 //! `sys` holds all that is unsafe: the driver's functions as a table, and owners of what they create. [`driver`] gives them a
 //! meaning: versions, devices, kinds of memory, errors with their names and cures. [`staging`] makes a host collective
-//! of one on device buffers: pieces go through pinned host memory, ordered on the caller's stream.
+//! of one on device buffers: pieces go through pinned host memory, ordered on the caller's stream. [`program`] writes plans as data for
+//! the kernels in `kernels/`, which no call launches yet.
 //!
 //! # What it promises
 //!
@@ -18,6 +19,7 @@
 #![deny(unsafe_code)]
 
 pub mod driver;
+pub mod program;
 pub mod staging;
 #[allow(unsafe_code)]
 mod sys;

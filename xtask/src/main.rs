@@ -21,6 +21,7 @@ mod functions;
 mod fuzz;
 mod generate;
 mod install;
+mod kernels;
 mod licences;
 mod peers;
 mod perf;
@@ -126,6 +127,12 @@ enum Check {
     ChaosPart,
     /// RDMA on the kernel's software device, in a guest where this kernel has none: what `softroce` does
     SoftrocePart,
+    /// The CUDA kernels without a GPU: fresh PTX, assembled for every device, and run on threads under ThreadSanitizer
+    Kernels {
+        /// Write the PTX anew, and run nothing
+        #[arg(long)]
+        write: bool,
+    },
     /// The PyTorch backend: PyTorch's own tests and ours, the wheel, the examples
     Torch,
     /// No allocation and no system call in a small collective; its instructions
@@ -134,7 +141,7 @@ enum Check {
     Readme,
 }
 
-const ALL: [Check; 20] = [
+const ALL: [Check; 21] = [
     Check::Fmt,
     Check::Arrows,
     Check::Deny,
@@ -152,6 +159,7 @@ const ALL: [Check; 20] = [
     Check::Peers,
     Check::ChaosPart,
     Check::SoftrocePart,
+    Check::Kernels { write: false },
     Check::Torch,
     Check::Counts,
     Check::Readme,
@@ -177,6 +185,7 @@ impl Check {
             Check::Peers => peers::check(),
             Check::ChaosPart => chaos::check(),
             Check::SoftrocePart => softroce::check(),
+            Check::Kernels { write } => kernels::check(write),
             Check::Torch => torch::check(),
             Check::Counts => counts::check(),
             Check::Readme => readme::check(),

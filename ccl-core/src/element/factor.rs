@@ -76,7 +76,7 @@ impl Factor {
 
     /// The bits of the value in the type in which elements are multiplied.
     #[inline]
-    pub(crate) fn bits(&self) -> u64 {
+    pub fn bits(&self) -> u64 {
         self.bits
     }
 }

@@ -90,12 +90,12 @@ impl Layout {
     /// Whether a rank knows the lengths of its own blocks only, so that tiles and fingerprints belong to
     /// the pair of ranks that share a block, and not to the call.
     #[inline]
-    pub(super) fn is_pairwise(&self) -> bool {
+    pub fn is_pairwise(&self) -> bool {
         self.uneven.as_ref().is_some_and(|uneven| uneven.is_pairwise())
     }
 
     /// How many tiles a chunk of so many bytes needs.
-    pub(super) fn tiles_of(&self, bytes: usize) -> usize {
+    pub fn tiles_of(&self, bytes: usize) -> usize {
         tiles(bytes, self.tile)
     }
 
@@ -185,6 +185,28 @@ impl Layout {
         })
     }
 
+    /// What the call's plan is for.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Whose buffers these are.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The bytes of a whole chunk of the send buffer, which must have one of this number.
+    pub fn input_chunk(&self, chunk: u32) -> Range<usize> {
+        let Span { at, len } = self.input_span(Place::of(chunk, self.spec.parts));
+        at..at + len
+    }
+
+    /// The same of the receive buffer.
+    pub fn output_chunk(&self, chunk: u32) -> Range<usize> {
+        let Span { at, len } = self.output_span(Place::of(chunk, self.spec.parts));
+        at..at + len
+    }
+
     /// The bytes of a chunk of the send buffer.
     pub(super) fn input_span(&self, place: Place) -> Span {
         self.uneven
@@ -207,7 +229,7 @@ impl Layout {
     }
 
     /// The longest piece of a tile in bytes.
-    pub(super) fn tile_bytes(&self) -> usize {
+    pub fn tile_bytes(&self) -> usize {
         self.tile
     }
 }

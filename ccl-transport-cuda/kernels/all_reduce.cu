@@ -1,0 +1,190 @@
+// All-reduces of a team by kernels of their own, with the bits of the host's one-shot and two-shot plans: contributions are combined in
+// rank order, and rounded once. Contributions are not scaled here; calls that want it are plans.
+#include "move.h"
+#include "team.h"
+
+struct TeamShared {
+    Trouble trouble;
+    Operands operands;
+    Rule rule;
+};
+
+// A run of bytes.
+struct Run {
+    u64 at, len;
+};
+// Part `index` of `parts` of `bytes`, cut at whole lines.
+METHOD Run part(u64 bytes, u32 index, u32 parts) {
+    const u64 each = ((bytes + 63) / 64 + parts - 1) / parts * 64;
+    const u64 from = each * index < bytes ? each * index : bytes, to = from + each < bytes ? from + each : bytes;
+    Run run = {from, to - from};
+    return run;
+}
+
+METHOD void set(Operands &operands, u32 index, const u8 *at) {
+    operands.at[index] = (u8 *)at;
+    operands.scaled[index] = 0;
+}
+
+// Once in a module, however many kernels have it.
+template <class F> FUNCTION void combine(const Operands &operands, u32 sources, u32 sinks, u32 len, const Rule &rule) {
+    make_move<F>(operands, sources, sinks, len, rule);
+}
+
+// Two-shot, by pushing: every rank combines its part of everybody's input, and stores the result into everybody's output. Each byte
+// is read once and written once for each rank; buffers must be mapped by all. The output may be the input: each of its bytes is
+// read and written by one thread of one rank.
+template <class F> METHOD void two_shot(const Launch &launch, TeamShared &shared) {
+    const Call call = call_of(launch);
+    Member member;
+    if (thread() == 0) shared.rule = call.rule;
+    member.begin(launch, call, shared.trouble);
+    const u64 bytes = call.count * sizeof(typename F::Element);
+    const Run mine = part(bytes, member.rank, member.ranks);
+    // The inputs are there, and the outputs are not in use any more.
+    if (member.meet(ENTRY)) {
+        const u64 piece = LONGEST;
+#pragma unroll 1
+        for (u64 done = 0; done < mine.len || done == 0; done += piece) {
+            const Run run = part(mine.len - done < piece ? mine.len - done : piece, member.block_index, member.blocks);
+#pragma unroll 1
+            for (u32 i = thread(); i < 2 * member.ranks; i += threads()) {
+                const bool is_input = i < member.ranks;
+                const u8 *buffer = is_input ? member.team->input[i] : member.team->output[i - member.ranks];
+                set(shared.operands, i, buffer + mine.at + done + run.at);
+            }
+            barrier();
+            combine<F>(shared.operands, member.ranks, member.ranks, (u32)run.len, shared.rule);
+            barrier();
+        }
+        // All have written here, and read from here.
+        if (!BUG_NO_EXIT) member.meet(EXIT);
+    }
+    member.end();
+}
+
+// One-shot: every rank gives its input to everybody, and everybody combines all. No rank waits at the end: what it reads is not
+// written before its peers know that it has ended.
+template <class F> METHOD void one_shot(const Launch &launch, TeamShared &shared) {
+    const Call call = call_of(launch);
+    Member member;
+    if (thread() == 0) shared.rule = call.rule;
+    member.begin(launch, call, shared.trouble);
+    const u64 bytes = call.count * sizeof(typename F::Element);
+    if (!member.fits(bytes, member.team->room)) return;
+    const Run mine = part(bytes, member.block_index, member.blocks);
+    // A block reads what the same block of each peer has written: its flag speaks of nothing else.
+    const Run read = BUG_OTHER_READER ? part(bytes, (member.block_index + 1) % member.blocks, member.blocks) : mine;
+#pragma unroll 1
+    // First this rank's input into everybody's memory, then everybody's inputs into the output.
+#pragma unroll 1
+    for (u32 step = 0; step < 2; ++step) {
+        const Run run = step == 0 ? mine : read;
+#pragma unroll 1
+        for (u32 i = thread(); i < member.ranks; i += threads()) {
+            const u32 peer = step == 0 ? (member.rank + i) % member.ranks : i;
+            const u8 *at = step == 0 ? member.stage(peer, member.rank) : member.stage(member.rank, peer);
+            set(shared.operands, i, (peer == member.rank ? call.input : at) + run.at);
+        }
+        if (thread() == 0) set(shared.operands, member.ranks, call.output + run.at);
+        barrier();
+        const u32 sources = step == 0 ? 1 : member.ranks;
+        combine<F>(shared.operands, sources, step == 0 ? member.ranks - 1 : 1, (u32)run.len, shared.rule);
+        if (step == 0 && !member.meet(ENTRY)) break;
+    }
+    member.end();
+}
+
+// Eight bytes of a buffer, of which `len` are there.
+METHOD u64 load_word(const u8 *at, u32 len) {
+    if (len == 8 && (u64)at % 8 == 0) return *(const u64 *)at;
+    u64 word = 0;
+#pragma unroll 1
+    for (u32 i = 0; i < len; ++i) word |= (u64)at[i] << 8 * i;
+    return word;
+}
+METHOD void store_word(u8 *at, u32 len, u64 word) {
+    if (len == 8 && (u64)at % 8 == 0) {
+        *(u64 *)at = word;
+        return;
+    }
+#pragma unroll 1
+    for (u32 i = 0; i < len; ++i) at[i] = (u8)(word >> 8 * i);
+}
+METHOD Vec vector_of(u64 word) {
+    const Vec v = {{low(word), high(word), 0, 0}};
+    return v;
+}
+
+// One-shot, with the flag in the data: each 8 bytes travel as a packet that says for itself of which epoch it is. So nobody waits for
+// flags behind data, and no block for its own threads.
+template <class F> METHOD void packets(const Launch &launch, TeamShared &shared) {
+    const Call call = call_of(launch);
+    Member member;
+    if (thread() == 0) shared.rule = call.rule;
+    member.begin(launch, call, shared.trouble);
+    const u64 bytes = call.count * sizeof(typename F::Element), words = (bytes + 7) / 8, mark = (u64)member.epoch << 32;
+    if (!member.fits(bytes, member.team->packet_room)) return;
+    const u32 me = member.block_index * threads() + thread(), all = member.blocks * threads();
+#pragma unroll 1
+    for (u64 i = me; i < words; i += all) {
+        const u64 word = load_word(call.input + 8 * i, bytes - 8 * i < 8 ? (u32)(bytes - 8 * i) : 8);
+#pragma unroll 1
+        for (u32 step = 1; step < member.ranks; ++step) {
+            const u32 peer = (member.rank + step) % member.ranks;
+            send(member.packets(peer, member.rank) + i, mark | low(word), mark | high(word));
+        }
+    }
+    bool is_whole = true;
+#pragma unroll 1
+    for (u64 at = me; at < words && is_whole; at += all) {
+        const u32 len = bytes - 8 * at < 8 ? (u32)(bytes - 8 * at) : 8;
+        Values<F> values = {};
+        // Several at a time: a call is as long as it waits for memory.
+        const u32 group = 4;
+#pragma unroll 1
+        for (u32 first = 0; first < member.ranks && is_whole; first += group) {
+            u64 word[group] = {};
+#pragma unroll 1
+            for (u32 turn = 1; is_whole; ++turn) {
+                u32 missing = member.ranks;
+#pragma unroll
+                for (u32 i = 0; i < group; ++i) {
+                    const u32 peer = first + i;
+                    if (peer >= member.ranks || peer == member.rank) continue;
+                    u64 one, other;
+                    receive(member.packets(member.rank, peer) + at, one, other);
+                    if (high(one) != member.epoch || (!BUG_HALF_PACKET && high(other) != member.epoch)) missing = peer;
+                    word[i] = (u64)low(one) | (u64)low(other) << 32;
+                }
+                if (missing == member.ranks) break;
+                is_whole = member.watch.goes_on(turn, missing, member.epoch, 0);
+            }
+#pragma unroll
+            for (u32 i = 0; i < group; ++i) {
+                const u32 peer = first + i;
+                if (peer >= member.ranks) continue;
+                if (peer == member.rank) word[i] = load_word(call.input + 8 * at, len);
+                values.take(vector_of(word[i]), peer == 0, false, shared.rule);
+            }
+        }
+        const Vec v = values.narrow(shared.rule);
+        if (is_whole) store_word(call.output + 8 * at, len, (u64)v.word[0] | (u64)v.word[1] << 32);
+    }
+    member.end();
+}
+
+#if defined(FAMILY)
+KERNEL(rdmaccl_two_shot, (const Launch launch)) {
+    SHARED(TeamShared, shared);
+    two_shot<FAMILY>(launch, shared);
+}
+KERNEL(rdmaccl_one_shot, (const Launch launch)) {
+    SHARED(TeamShared, shared);
+    one_shot<FAMILY>(launch, shared);
+}
+KERNEL(rdmaccl_packets, (const Launch launch)) {
+    SHARED(TeamShared, shared);
+    packets<FAMILY>(launch, shared);
+}
+#endif

@@ -1,0 +1,392 @@
+// The kernels on threads of the CPU, for ThreadSanitizer: a device's thread is a thread, a rank is a stream.
+//
+//   emulate FILE    runs all cases of the file, and prints a line for each: what came out
+//   emulate layout  prints the sizes and limits that ccl-transport-cuda/src/program must know too
+//
+// A file is a row of 64-bit words and bytes, written by ccl-transport-cuda/tests/emulation. Per case and rank it has the program, the
+// input and the output that is right; so each rank compares at once, while its peers may still be at work.
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../all_reduce.cu"
+#include "../finish.cu"
+#include "../interpret.cu"
+#include "../measure.cu"
+
+thread_local Emulated emulated;
+
+namespace {
+
+struct File {
+    std::vector<u8> bytes;
+    size_t at = 0;
+
+    u64 word() {
+        u64 value;
+        take(&value, sizeof value);
+        return value;
+    }
+    std::vector<u8> buffer() {
+        std::vector<u8> into(word());
+        take(into.data(), into.size());
+        return into;
+    }
+    void take(void *into, size_t len) {
+        if (bytes.size() - at < len) {
+            fprintf(stderr, "the file ends within a case\n");
+            exit(2);
+        }
+        if (len != 0) memcpy(into, &bytes[at], len);
+        at += len;
+    }
+};
+
+// Which kernel a case runs.
+enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING };
+
+// Memory of no type, for vectors. Fresh memory of a device is zero where flags are.
+struct Memory {
+    std::unique_ptr<void, void (*)(void *)> held{nullptr, free};
+
+    template <class T> T *make(size_t count) {
+        const size_t bytes = (count * sizeof(T) + 64) / 64 * 64;
+        void *fresh = aligned_alloc(64, bytes);
+        memset(fresh, 0, bytes);
+        held.reset(fresh);
+        return static_cast<T *>(fresh);
+    }
+};
+
+struct End {
+    u64 is_send, peer, channel;
+};
+
+struct Rank {
+    std::vector<u64> program;
+    std::vector<End> ends;
+    // Of one launch after the other, and again from the first: what was left by a launch before is not right by chance.
+    std::vector<std::vector<u8>> input, right;
+    u64 in_place, tag, skew;
+    // What it runs on.
+    std::vector<Memory> memory;
+    std::vector<Wire> wires;
+    u8 *from, *into;
+    Team team;
+    Launch launch;
+    Report *reports;
+    pthread_barrier_t stream;
+    std::vector<pthread_barrier_t> barriers;
+    std::vector<void *> shared;
+    u64 wrong = 0;
+    bool is_over = false;
+
+    template <class T> T *make(size_t count) {
+        memory.emplace_back();
+        return memory.back().make<T>(count);
+    }
+};
+
+struct Case {
+    u64 what, family, blocks, threads, rounds, start, misaligned, absent, abort_after, limit, count, divisor, divides, room;
+    u64 rule[5];
+    bool is_gang;
+    std::vector<Rank> ranks;
+    Alarm *alarm;
+};
+
+template <class F> void interpret_family(const Launch &launch) {
+    SHARED(Shared, shared);
+    interpret<F>(launch, shared);
+}
+template <class F> void all_reduce_family(const Launch &launch, u64 what) {
+    SHARED(TeamShared, shared);
+    if (what == TWO_SHOT) two_shot<F>(launch, shared);
+    if (what == ONE_SHOT) one_shot<F>(launch, shared);
+    if (what == PACKETS) packets<F>(launch, shared);
+}
+
+// In the order of `Family::ALL`. A program with a planted bug is compiled for one type only.
+#if defined(PLANTED)
+#define INTERPRETER(family) interpret_family<SumsF32>
+#define ALL_REDUCE(family) all_reduce_family<SumsF32>
+#else
+#define INTERPRETER(family) interpret_family<family>
+#define ALL_REDUCE(family) all_reduce_family<family>
+#endif
+void (*const INTERPRETERS[])(const Launch &) = {
+    INTERPRETER(SumsI8),  INTERPRETER(SumsI16),  INTERPRETER(SumsI32),  INTERPRETER(SumsI64),  INTERPRETER(SumsF16),
+    INTERPRETER(SumsF32), INTERPRETER(SumsF64),  INTERPRETER(SumsBF16), INTERPRETER(SumsE4M3), INTERPRETER(SumsE5M2),
+    INTERPRETER(Order8),  INTERPRETER(Order16),  INTERPRETER(Order32),  INTERPRETER(Order64),  INTERPRETER(Bits),
+};
+void (*const ALL_REDUCES[])(const Launch &, u64) = {
+    nullptr, nullptr, nullptr, nullptr, ALL_REDUCE(SumsF16), ALL_REDUCE(SumsF32), nullptr, ALL_REDUCE(SumsBF16),
+};
+
+void launch(const Case &c, const Launch &launch) {
+    SHARED(Trouble, trouble);
+    switch (c.what) {
+    case INTERPRET: INTERPRETERS[c.family](launch); break;
+    case MEET: meet(launch, trouble); break;
+    case PING: ping(launch, trouble); break;
+    default: ALL_REDUCES[c.family](launch, c.what);
+    }
+}
+
+Case read(File &file) {
+    Case c = {};
+    for (u64 *field : {&c.what, &c.family, &c.blocks, &c.threads, &c.rounds, &c.start, &c.misaligned, &c.absent, &c.abort_after,
+                       &c.limit, &c.count, &c.divisor, &c.divides, &c.room}) {
+        *field = file.word();
+    }
+    for (u64 &word : c.rule) word = file.word();
+    c.ranks = std::vector<Rank>(file.word());
+    const u64 sets = file.word();
+    for (Rank &rank : c.ranks) {
+        rank.program.resize(file.word());
+        file.take(rank.program.data(), 8 * rank.program.size());
+        rank.ends.resize(file.word());
+        for (End &end : rank.ends) end = {file.word(), file.word(), file.word()};
+        for (u64 i = 0; i < sets; ++i) rank.input.push_back(file.buffer());
+        for (u64 i = 0; i < sets; ++i) rank.right.push_back(file.buffer());
+        rank.in_place = file.word();
+        rank.tag = file.word();
+        rank.skew = file.word();
+    }
+    return c;
+}
+
+// A link's memory, made by its receiver, as if `start` pieces had gone over it.
+void connect(Case &c) {
+    for (Rank &rank : c.ranks) rank.wires.resize(rank.ends.size());
+    for (u64 to = 0; to < c.ranks.size(); ++to) {
+        Rank &receiver = c.ranks[to];
+        for (size_t i = 0; i < receiver.ends.size(); ++i) {
+            if (receiver.ends[i].is_send) continue;
+            const u64 from = receiver.ends[i].peer, channel = receiver.ends[i].channel;
+            Rank &sender = c.ranks[from];
+            const Program program = {receiver.program.data()};
+            const u32 shares = program.shares(), credits = program.credits();
+            for (size_t j = 0; j < sender.ends.size(); ++j) {
+                const End &end = sender.ends[j];
+                if (!end.is_send || end.peer != to || end.channel != channel) continue;
+                Wire wire = {receiver.make<u8>((size_t)shares * credits * program.slot()),
+                             receiver.make<Flag>((size_t)shares * credits), sender.make<Flag>(shares), nullptr};
+                for (u32 share = 0; share < shares; ++share) {
+                    for (u32 back = 1; back <= credits; ++back) {
+                        const u32 number = (u32)c.start - back;
+                        if (c.start != 0) release(wire.flags + share * credits + (number & (credits - 1)), slot_flag(number + 1, 0, 0));
+                    }
+                    release(wire.credit + share, (u32)c.start);
+                }
+                receiver.wires[i] = sender.wires[j] = wire;
+                receiver.wires[i].count = receiver.make<u32>(shares);
+                sender.wires[j].count = sender.make<u32>(shares);
+                for (u32 share = 0; share < shares; ++share) {
+                    receiver.wires[i].count[share] = sender.wires[j].count[share] = (u32)c.start;
+                }
+            }
+        }
+    }
+}
+
+void assemble(Case &c) {
+    const u64 n = c.ranks.size();
+    for (u64 r = 0; r < n; ++r) {
+        Rank &rank = c.ranks[r];
+        // In place only where both are one block.
+        u8 *input = rank.make<u8>(rank.input[0].size() + 64) + c.misaligned;
+        rank.from = input;
+        rank.into = rank.in_place ? input : rank.make<u8>(rank.right[0].size() + 64) + c.misaligned;
+        Team &team = rank.team;
+        team.rank = (u32)r;
+        team.ranks = (u32)n;
+        team.room = team.packet_room = c.room;
+        team.epochs = rank.make<u32>(BLOCKS);
+        for (u32 i = 0; i < BLOCKS; ++i) team.epochs[i] = (u32)c.start;
+        rank.reports = rank.make<Report>(c.blocks);
+    }
+    if (c.what != INTERPRET) {
+        for (u64 r = 0; r < n; ++r) {
+            Rank &rank = c.ranks[r];
+            Flag *flags = rank.make<Flag>(MOMENTS * 2 * BLOCKS * RANKS);
+            u8 *stage = rank.make<u8>(2 * RANKS * c.room);
+            Packet *packets = rank.make<Packet>(2 * RANKS * c.room / 8);
+            for (Rank &other : c.ranks) {
+                other.team.flags[r] = flags;
+                other.team.stage[r] = stage;
+                other.team.packets[r] = packets;
+                other.team.input[r] = rank.from;
+                other.team.output[r] = rank.into;
+            }
+        }
+    }
+    c.alarm = c.ranks[0].make<Alarm>(1);
+    for (Rank &rank : c.ranks) {
+        Call &call = rank.launch.own;
+        call.program = rank.program.data();
+        call.wires = rank.wires.data();
+        call.input = rank.from;
+        call.output = rank.into;
+        if (c.what == INTERPRET) {
+            const Program program = {rank.program.data()};
+            call.scratch = rank.make<u8>((size_t)program.shares() * program.scratches() * program.slot());
+        }
+        call.team = &rank.team;
+        call.alarm = c.alarm;
+        call.reports = rank.reports;
+        call.limit = c.limit;
+        call.count = c.count;
+        call.tag = rank.tag;
+        call.rule = {low(c.rule[0]), high(c.rule[0]), c.rule[1], c.rule[2], c.rule[3], c.rule[4]};
+        rank.launch.gang = nullptr;
+        rank.launch.blocks = (u32)c.blocks;
+        pthread_barrier_init(&rank.stream, nullptr, (unsigned)(c.blocks * c.threads));
+        rank.barriers.resize(c.blocks);
+        for (u64 b = 0; b < c.blocks; ++b) {
+            pthread_barrier_init(&rank.barriers[b], nullptr, (unsigned)c.threads);
+            rank.shared.push_back(rank.make<u8>(sizeof(Shared) + sizeof(TeamShared)));
+        }
+    }
+}
+
+struct Place {
+    Case *c;
+    Rank *rank;
+    u64 number;
+    u32 block, thread;
+};
+
+// A call's buffers, before it.
+void fill(Rank &rank, const std::vector<u8> &input) {
+    if (!rank.in_place) memset(rank.into, 0xc5, rank.right[0].size());
+    if (!input.empty()) memcpy(rank.from, input.data(), input.size());
+}
+
+// A thread of a rank: all launches, one after the other, as a stream runs them.
+void *run(void *argument) {
+    const Place &place = *static_cast<Place *>(argument);
+    Case &c = *place.c;
+    Rank &rank = *place.rank;
+    if (c.absent == place.number + 1) return nullptr;
+    const bool leads = place.block == 0 && place.thread == 0;
+    emulated = {place.thread, (u32)c.threads, 0, &rank.barriers[place.block], rank.shared[place.block]};
+    // A gang's blocks follow each other, rank after rank.
+    emulated.block = (c.is_gang ? (u32)(place.number * c.blocks) : 0) + place.block;
+    for (u64 round = 0; round < c.rounds; ++round) {
+        const std::vector<u8> &right = rank.right[round % rank.right.size()];
+        if (leads) fill(rank, rank.input[round % rank.input.size()]);
+        pthread_barrier_wait(&rank.stream);
+        // Ranks, and blocks of a rank, begin as they like.
+        for (u64 turn = 0; turn < (rank.skew * (round + 1 + place.block)) % 61; ++turn) sched_yield();
+        launch(c, rank.launch);
+        pthread_barrier_wait(&rank.stream);
+        // The divisor is launched behind the call, in the same stream.
+        if (c.divides != 0 && place.thread < c.threads) {
+            Launch behind = rank.launch;
+            behind.gang = nullptr;
+            behind.own.count = right.size() / (c.divides & 15);
+            behind.own.rule.op = (u32)c.divides;
+            behind.own.rule.factor = c.divisor;
+            finish(behind);
+            pthread_barrier_wait(&rank.stream);
+        }
+        if (leads && !right.empty()) rank.wrong += memcmp(rank.into, right.data(), right.size()) != 0;
+        if (leads) {
+            for (u64 b = 0; b < c.blocks; ++b) rank.is_over = rank.is_over || acquire(&rank.reports[b].failure) != 0;
+        }
+        pthread_barrier_wait(&rank.stream);
+        // After a call that failed its links are of no use.
+        if (rank.is_over) break;
+    }
+    return nullptr;
+}
+
+void play(u64 index, Case &c) {
+    connect(c);
+    assemble(c);
+    std::vector<Place> places;
+    for (u64 r = 0; r < c.ranks.size(); ++r) {
+        for (u32 b = 0; b < c.blocks; ++b) {
+            for (u32 t = 0; t < c.threads; ++t) places.push_back({&c, &c.ranks[r], r, b, t});
+        }
+    }
+    // Every other case is one launch for all ranks, in which each block finds its rank's call.
+    std::vector<Call> gang;
+    for (Rank &rank : c.ranks) gang.push_back(rank.launch.own);
+    for (Rank &rank : c.ranks) rank.launch.gang = c.is_gang ? gang.data() : nullptr;
+    std::vector<pthread_t> threads(places.size());
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    for (size_t i = 0; i < places.size(); ++i) {
+        if (pthread_create(&threads[i], &small, run, &places[i]) != 0) {
+            perror("thread");
+            exit(2);
+        }
+    }
+    if (c.abort_after != 0) {
+        const timespec nap = {0, (long)c.abort_after};
+        nanosleep(&nap, nullptr);
+        ring(c.alarm);
+    }
+    for (pthread_t thread : threads) pthread_join(thread, nullptr);
+    u64 wrong = 0;
+    std::string failures;
+    for (u64 r = 0; r < c.ranks.size(); ++r) {
+        wrong += c.ranks[r].wrong;
+        for (u64 b = 0; b < c.blocks; ++b) {
+            const Report &report = c.ranks[r].reports[b];
+            const u64 failure = acquire(&report.failure);
+            if (failure == 0) continue;
+            char text[128];
+            snprintf(text, sizeof text, " %llu:%llu:%llu:%u:%u:%u:%u", r, b, failure, report.lane, report.move, report.tile,
+                     report.operand);
+            failures += text;
+        }
+    }
+    // The number of the case, the outputs that were wrong, and the failures: rank, block, failure, lane, move, tile, operand.
+    printf("case %llu wrong %llu failures%s\n", index, wrong, failures.c_str());
+    fflush(stdout);
+}
+
+// A name and a number on each line: limits, sizes, and the bytes before each field.
+void print_layout() {
+#define SAY(name, number) printf("%s %zu\n", name, (size_t)(number))
+#define PLACE(type, field) SAY(#type "." #field, offsetof(type, field))
+    SAY("version", PROGRAM_VERSION), SAY("operands", OPERANDS), SAY("scratch", SCRATCHES), SAY("ends", ENDS);
+    SAY("blocks", BLOCKS), SAY("ranks", RANKS), SAY("flags", MOMENTS * 2 * BLOCKS * RANKS);
+    SAY("wire", sizeof(Wire)), SAY("call", sizeof(Call)), SAY("launch", sizeof(Launch)), SAY("team", sizeof(Team));
+    SAY("report", sizeof(Report)), SAY("packet", sizeof(Packet));
+    PLACE(Wire, slots), PLACE(Wire, flags), PLACE(Wire, credit), PLACE(Wire, count);
+    PLACE(Call, program), PLACE(Call, wires), PLACE(Call, input), PLACE(Call, output), PLACE(Call, scratch), PLACE(Call, team);
+    PLACE(Call, alarm), PLACE(Call, reports), PLACE(Call, limit), PLACE(Call, count), PLACE(Call, tag), PLACE(Call, rule);
+    PLACE(Rule, op), PLACE(Rule, scales), PLACE(Rule, factor), PLACE(Rule, turn), PLACE(Rule, shift), PLACE(Rule, flip);
+    PLACE(Launch, own), PLACE(Launch, gang), PLACE(Launch, blocks);
+    PLACE(Team, rank), PLACE(Team, ranks), PLACE(Team, room), PLACE(Team, packet_room), PLACE(Team, epochs), PLACE(Team, flags);
+    PLACE(Team, stage), PLACE(Team, packets), PLACE(Team, input), PLACE(Team, output);
+    PLACE(Report, failure), PLACE(Report, lane), PLACE(Report, move), PLACE(Report, tile), PLACE(Report, operand);
+    PLACE(Report, expected), PLACE(Report, found);
+}
+
+} // namespace
+
+int main(int arguments, char **argument) {
+    if (arguments != 2) return 2;
+    if (std::string(argument[1]) == "layout") return print_layout(), 0;
+    FILE *opened = fopen(argument[1], "rb");
+    if (opened == nullptr) return perror(argument[1]), 2;
+    File file;
+    u8 block[65536];
+    for (size_t got; (got = fread(block, 1, sizeof block, opened)) != 0;) file.bytes.insert(file.bytes.end(), block, block + got);
+    fclose(opened);
+    for (u64 index = 0; file.at < file.bytes.size(); ++index) {
+        Case c = read(file);
+        c.is_gang = index % 2 == 0;
+        play(index, c);
+    }
+    return 0;
+}

@@ -1,0 +1,107 @@
+// Ranks that all reach each other's memory, and what they keep there for kernels that are no plans.
+#pragma once
+#include "wait.h"
+
+// Ranks of a team, and blocks of a rank, at most.
+#define RANKS 16u
+#define BLOCKS 128u
+
+// What a rank's flags are for. Each kind has a flag per parity of the epoch, block and rank.
+enum Moment { ENTRY = 0, EXIT = 1, MOMENTS = 2 };
+
+// In the device's memory, one per rank. What lies at a peer is an address of this device.
+struct Team {
+    u32 rank, ranks;
+    // Bytes of one rank's part of `stage`, whole vectors; bytes of data in one rank's part of `packets`, 8 to each.
+    u64 room, packet_room;
+    // How many calls there were: one word for each block, all alike between calls. It outlives the call, and is counted by the kernel,
+    // since a launch from a graph has the same arguments each time.
+    u32 *epochs;
+    Flag *flags[RANKS];
+    u8 *stage[RANKS];
+    Packet *packets[RANKS];
+    // Buffers that are mapped.
+    const u8 *input[RANKS];
+    u8 *output[RANKS];
+};
+
+// 0 is what memory holds that was never written; and parities alternate.
+METHOD u32 epoch_after(u32 epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
+
+// A rank's block in a call.
+struct Member {
+    const Team *team;
+    Trouble *trouble;
+    Watch watch;
+    u64 tag;
+    Report *report;
+    u32 rank, ranks, block_index, blocks, epoch;
+
+    METHOD void begin(const Launch &launch, const Call &call, Trouble &where) {
+        team = call.team;
+        trouble = &where;
+        block_index = block() % launch.blocks;
+        blocks = launch.blocks;
+        rank = team->rank;
+        ranks = team->ranks;
+        tag = call.tag & 0xffffffff;
+        report = call.reports + block_index;
+        watch.begin(call, where);
+        watch.lane = block_index;
+        if (thread() == 0) unclaim(where.claimed);
+        epoch = epoch_after(team->epochs[block_index]);
+        barrier();
+    }
+    METHOD u32 parity() const { return epoch & 1; }
+    METHOD u32 place(Moment moment, u32 peer) const {
+        return ((moment * 2 + parity()) * BLOCKS + block_index) * RANKS + peer;
+    }
+    // Where rank `from` leaves data for rank `at` in this epoch. What was left there two epochs ago has been read: `at` has since said
+    // that it had begun the epoch between, and it begins one when it has ended the one before.
+    METHOD u8 *stage(u32 at, u32 from) const { return team->stage[at] + (parity() * RANKS + from) * team->room; }
+    METHOD Packet *packets(u32 at, u32 from) const {
+        return team->packets[at] + (parity() * RANKS + from) * (team->packet_room / 8);
+    }
+
+    // Behind a barrier: tells all peers' same blocks that this one has come here.
+    METHOD void announce(Moment moment) const {
+#pragma unroll 1
+        for (u32 peer = thread(); peer < ranks; peer += threads()) {
+            if (peer != rank) release(team->flags[peer] + place(moment, rank), (u64)epoch | tag << 32);
+        }
+    }
+    // Waits for all peers' same blocks; whether they have come.
+    METHOD bool gather(Moment moment) {
+#pragma unroll 1
+        for (u32 peer = thread(); peer < ranks; peer += threads()) {
+            if (peer == rank) continue;
+            watch.move = moment;
+            const Flag *flag = team->flags[rank] + place(moment, peer);
+            u64 found;
+            if (watch.await_mark(flag, epoch, peer, found) && found >> 32 != tag) watch.fail(MISMATCH, peer, tag, found >> 32);
+        }
+        barrier();
+        return !is_claimed(trouble->claimed);
+    }
+    // What is written before it by any is read behind it by all, block by block.
+    METHOD bool meet(Moment moment) {
+        barrier();
+        announce(moment);
+        return gather(moment);
+    }
+    // Whether a call of so many bytes fits into so much room; if not it is over.
+    METHOD bool fits(u64 bytes, u64 room) const {
+        if (bytes <= room) return true;
+        if (thread() == 0) watch.fail(LENGTH, 0, room, bytes);
+        end();
+        return false;
+    }
+    METHOD void end() const {
+        barrier();
+        if (is_claimed(trouble->claimed)) return tell(*trouble, report);
+        // Blocks that this call did not have are counted too.
+        if (thread() != 0) return;
+#pragma unroll 1
+        for (u32 i = block_index; i < BLOCKS; i += blocks) team->epochs[i] = epoch;
+    }
+};

@@ -1,0 +1,216 @@
+//! What a launch is told, in words: addresses and numbers, as `kernels/program.h` and `kernels/team.h` have them.
+//!
+//! Nothing here is followed: an address is a number that means something on a device. All words are 64 bits, as the kernels'
+//! structures are laid out on every machine that has a GPU; the emulation compares each field's place.
+
+use super::layout::pair;
+use super::{ProgramError, Rule};
+use ccl_core::Rank;
+
+/// Ranks of a team at most.
+pub const MAX_TEAM: usize = 16;
+/// Blocks of a team's rank at most.
+pub const MAX_TEAM_BLOCKS: usize = 128;
+/// Threads of a block at most: a multiple of 32.
+pub const MAX_THREADS: usize = 512;
+/// Flags of a rank of a team, 8 bytes each: two moments, two parities, and for each block and rank one.
+pub const TEAM_FLAGS: usize = 2 * 2 * MAX_TEAM_BLOCKS * MAX_TEAM;
+
+/// The memory of one end of a link, for all shares one after the other. All of it starts as zeros, and outlives calls.
+///
+/// The receiver has `slots` and `flags`, the sender has `credit`: each waits for a word of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wire {
+    /// Credits × slot bytes for each share.
+    pub slots: u64,
+    /// A word for each slot.
+    pub flags: u64,
+    /// A word for each share.
+    pub credit: u64,
+    /// 4 bytes for each share, of this end alone: pieces sent or received.
+    pub count: u64,
+}
+
+impl Wire {
+    /// Its words.
+    pub fn words(&self) -> [u64; 4] {
+        [self.slots, self.flags, self.credit, self.count]
+    }
+}
+
+/// One rank's call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// A program's words.
+    pub program: u64,
+    /// A wire for each of its ends.
+    pub wires: u64,
+    /// The send buffer.
+    pub input: u64,
+    /// The receive buffer.
+    pub output: u64,
+    /// The program's scratch memory.
+    pub scratch: u64,
+    /// The rank's team, for kernels that are no plans.
+    pub team: u64,
+    /// 4 bytes that the host makes other than zero to end all waits.
+    pub alarm: u64,
+    /// A [`Report`] for each block of the rank, all zeros.
+    pub reports: u64,
+    /// Nanoseconds after which the kernel gives up; 0 for never.
+    pub limit: u64,
+    /// Elements, for kernels that are no plans; turns, for those that measure.
+    pub count: u64,
+    /// What the ranks of a call must agree on: a piece carries 24 bits of it, a team's flag 32.
+    pub tag: u64,
+    /// How contributions are combined.
+    pub rule: Rule,
+}
+
+impl Call {
+    /// Its words.
+    pub fn words(&self) -> [u64; 17] {
+        let [op, factor, turn, shift, flip] = self.rule.words();
+        let Call { program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, .. } =
+            *self;
+        let reserved = 0;
+        [
+            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, reserved, op,
+            factor, turn, shift, flip,
+        ]
+    }
+
+    /// The words of the call's second launch, which divides what the first has summed: for means of integers, with the kernel
+    /// `rdmaccl_finish`. `bytes` is the length of the receive buffer.
+    pub fn finish_words(&self, bytes: u64) -> Option<[u64; 17]> {
+        let (divisor, kind) = self.rule.finish()?;
+        let mut words = self.words();
+        words[9] = bytes / u64::from(kind & 15);
+        (words[12], words[13]) = (pair(kind, 0), divisor.into());
+        Some(words)
+    }
+}
+
+/// The parameter of every kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// Of one rank, in so many blocks.
+    Own([u64; 17], u32),
+    /// Of several ranks of one device, each in so many blocks: the calls are at this address, in the order of the blocks. It
+    /// must be a cooperative launch, as ranks wait for each other.
+    Gang(u64, u32),
+}
+
+impl Launch {
+    /// Its words.
+    pub fn words(&self) -> [u64; 19] {
+        let (call, gang, blocks) = match *self {
+            Launch::Own(call, blocks) => (call, 0, blocks),
+            Launch::Gang(calls, blocks) => ([0; 17], calls, blocks),
+        };
+        let mut words = [0; 19];
+        words[..17].copy_from_slice(&call);
+        (words[17], words[18]) = (gang, blocks.into());
+        words
+    }
+}
+
+/// What a rank of a team knows of the others: ranks that all reach each other's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Team {
+    /// Whose it is.
+    pub rank: Rank,
+    /// Bytes of each rank's part of a `stage`: whole lines. The longest one-shot call.
+    pub room: u64,
+    /// Bytes of data in each rank's part of `packets`: multiples of 8. The longest call by packets.
+    pub packet_room: u64,
+    /// 4 bytes for each of [`MAX_TEAM_BLOCKS`], all zeros at first.
+    pub epochs: u64,
+    /// Every rank's memory, as this rank's device reaches it.
+    pub members: Vec<Member>,
+}
+
+/// A rank's memory in a team.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// [`TEAM_FLAGS`] words, all zeros at first.
+    pub flags: u64,
+    /// 2 × [`MAX_TEAM`] parts of `room` bytes.
+    pub stage: u64,
+    /// 2 × [`MAX_TEAM`] parts of twice `packet_room` bytes, all zeros at first.
+    pub packets: u64,
+    /// The send buffer of the call at hand; for two-shot calls.
+    pub input: u64,
+    /// The receive buffer.
+    pub output: u64,
+}
+
+impl Team {
+    /// Its words. Refuses more ranks than a team can have.
+    pub fn words(&self) -> Result<Vec<u64>, ProgramError> {
+        let ranks = self.members.len();
+        if ranks > MAX_TEAM || self.rank as usize >= ranks {
+            let wanted = "at most 16, this rank among them";
+            return Err(ProgramError::Geometry { what: "a team", found: ranks, wanted });
+        }
+        let mut words = vec![pair(self.rank, ranks as u32), self.room, self.packet_room, self.epochs];
+        let fields: [fn(&Member) -> u64; 5] =
+            [|m| m.flags, |m| m.stage, |m| m.packets, |m| m.input, |m| m.output];
+        for field in fields {
+            let all = self.members.iter().map(field).chain(std::iter::repeat(0));
+            words.extend(all.take(MAX_TEAM));
+        }
+        Ok(words)
+    }
+}
+
+/// Why a block has given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The host wanted it.
+    Aborted,
+    /// What it waited for did not come in time.
+    Late,
+    /// A peer makes another call: the tags differ.
+    Mismatch,
+    /// A piece has another length than it should have.
+    Length,
+}
+
+/// What a block says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Why.
+    pub failure: Failure,
+    /// The lane, or of a team the block.
+    pub lane: u32,
+    /// The move, or of a team whether it began (0) or ended (1).
+    pub mv: u32,
+    /// The tile.
+    pub tile: u32,
+    /// The operand of the move, or of a team the peer.
+    pub operand: u32,
+    /// The number, tag or length that it waited for.
+    pub expected: u64,
+    /// The one that was there.
+    pub found: u64,
+}
+
+impl Report {
+    /// Words of a report in memory.
+    pub const WORDS: usize = 5;
+
+    /// Reads it; `None` while the block has not given up.
+    pub fn read(words: [u64; Report::WORDS]) -> Option<Report> {
+        let failure = match words[0] {
+            1 => Failure::Aborted,
+            2 => Failure::Late,
+            3 => Failure::Mismatch,
+            4 => Failure::Length,
+            _ => return None,
+        };
+        let ((lane, mv), (tile, operand)) =
+            (super::layout::halves(words[1]), super::layout::halves(words[2]));
+        Some(Report { failure, lane, mv, tile, operand, expected: words[3], found: words[4] })
+    }
+}

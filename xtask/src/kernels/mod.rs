@@ -1,0 +1,150 @@
+//! The device's kernels, without a device: their PTX is fresh, becomes machine code for every kind of GPU within bounds, and has the scope of
+//! the system on every flag; and the same sources, on threads of the CPU, do what the host's engine does.
+
+mod assembler;
+mod scopes;
+mod toolchain;
+
+use crate::shell::{command, run, target, tee};
+use crate::tally::{Outcome, count_tests};
+use crate::tools;
+use std::path::PathBuf;
+use toolchain::{Toolchain, ptx, sources};
+
+/// The version of PTX that is written over NVRTC's: the oldest that has flags of the system.
+const VERSION: &str = ".version 6.0";
+
+/// What the PTX of all modules may have together: it is a part of the library.
+const BYTES: usize = 1_100_000;
+
+pub(crate) fn check(write: bool) -> Outcome {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Outcome::Skipped("NVIDIA's compilers are there for Linux on x86-64".into());
+    }
+    if let Err(why) = tools::need_all(&[("g++", "g++"), ("python3", "python3")]) {
+        return Outcome::Skipped(why);
+    }
+    match compiled(write) {
+        Err(why) => Outcome::Failed(why),
+        Ok(()) if write => Outcome::tests(1, Vec::new()),
+        Ok(()) => emulated(),
+    }
+}
+
+/// A module: its name, its source, and the family that it is for.
+struct Module {
+    name: String,
+    source: String,
+    family: String,
+}
+
+fn modules() -> Result<Vec<Module>, String> {
+    let path = sources().join("modules.txt");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let module = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [name, source, family] => {
+            Ok(Module { name: name.into(), source: source.into(), family: family.into() })
+        }
+        _ => Err(format!("{}: '{line}' is not a name, a source and a family", path.display())),
+    };
+    text.lines().filter(|line| !line.starts_with('#')).map(module).collect()
+}
+
+fn compiled(write: bool) -> Result<(), String> {
+    let (toolchain, modules) = (Toolchain::ready()?, modules()?);
+    let folder = target().join("kernels/ptx");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let jobs = |modules: &[Module]| -> Vec<(PathBuf, String, String)> {
+        modules.iter().map(|m| (ptx(&folder, &m.name), m.source.clone(), m.family.clone())).collect()
+    };
+    let all = jobs(&modules);
+    let all: Vec<_> =
+        all.iter().map(|(file, source, family)| (file.clone(), source.as_str(), family.as_str())).collect();
+    toolchain.nvrtc(true, &all)?;
+    let mut stale = Vec::new();
+    let mut bytes = 0;
+    for module in &modules {
+        let made = ptx(&folder, &module.name);
+        let text = std::fs::read_to_string(&made).map_err(|e| format!("{}: {e}", made.display()))?;
+        let text = shipped(module, &text)?;
+        let flags = scopes::check(&module.name, &text)?;
+        if !scopes::is_complete(&module.name, &flags) {
+            return Err(format!("{}: kernels that wait have {flags:?}", module.name));
+        }
+        bytes += text.len();
+        let kept = ptx(&sources().join("ptx"), &module.name);
+        if write {
+            std::fs::write(&kept, text).map_err(|e| format!("{}: {e}", kept.display()))?;
+        } else if std::fs::read_to_string(&kept).map_or(true, |on_disk| on_disk != text) {
+            stale.push(module.name.as_str());
+        }
+    }
+    if !stale.is_empty() {
+        return Err(format!("not up to date: {}; run cargo xtask kernels --write", stale.join(", ")));
+    }
+    if bytes > BYTES {
+        return Err(format!("{bytes} bytes of PTX: at most {BYTES}"));
+    }
+    println!("{} modules, {} KB of PTX; all flags have the scope of the system", modules.len(), bytes / 1000);
+    let names: Vec<_> = modules.iter().map(|module| module.name.as_str()).collect();
+    assembler::table(&toolchain, &names)?;
+    others(&toolchain, &modules)
+}
+
+/// The compilers that do not make what is shipped take the sources too: CUDA 13's NVRTC, and nvcc.
+fn others(toolchain: &Toolchain, modules: &[Module]) -> Result<(), String> {
+    let made = target().join("kernels/other");
+    let mut sources: Vec<&str> = modules.iter().map(|module| module.source.as_str()).collect();
+    sources.dedup();
+    let jobs: Vec<_> = sources.iter().map(|source| (made.clone(), *source, "SumsBF16")).collect();
+    toolchain.nvrtc(false, &jobs)?;
+    for source in &sources {
+        let mut nvcc = toolchain.program("nvcc");
+        nvcc.args("-std=c++17 -arch=sm_90 -cubin -DFAMILY=SumsBF16 -Werror all-warnings -o".split(' '));
+        run(nvcc.arg(&made).arg(source))?;
+    }
+    println!("NVRTC and nvcc of CUDA 13 take all sources");
+    Ok(())
+}
+
+/// NVRTC's PTX as it is kept: for the oldest drivers and devices, without what only people or other compilers read.
+fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
+    let mut kept =
+        format!("// {} for {}: written by cargo xtask kernels --write\n", module.source, module.family);
+    let mut versions = 0;
+    for line in ptx.lines().map(str::trim) {
+        // Constants of a header that every program of NVRTC has, and none of ours uses.
+        if line.is_empty() || line.starts_with("//") || line.contains("nv6target") {
+            continue;
+        }
+        let is_version = line.starts_with(".version ");
+        versions += usize::from(is_version);
+        kept.push_str(if is_version { VERSION } else { line });
+        kept.push('\n');
+    }
+    if versions == 1 && kept.contains(".target sm_70\n") {
+        Ok(kept)
+    } else {
+        Err(format!("{}: this is no PTX for sm_70", module.name))
+    }
+}
+
+/// The kernels on threads of the CPU.
+fn emulated() -> Outcome {
+    let mut test =
+        command("cargo test --locked --package ccl-transport-cuda --features emulation --test emulation");
+    test.args(["--", "--nocapture", "--test-threads=1"]);
+    match tee(&mut test) {
+        Err(why) => Outcome::Failed(why),
+        Ok((success, output)) => match count_tests(&output) {
+            // The PTX is a test, too.
+            Outcome::Tests { passed, failed, skipped } if success => {
+                Outcome::Tests { passed: passed + 1, failed, skipped }
+            }
+            Outcome::Tests { failed, .. } if failed.is_empty() => {
+                Outcome::Failed("the emulation did not come to its end".into())
+            }
+            other => other,
+        },
+    }
+}
