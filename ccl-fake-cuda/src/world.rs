@@ -136,8 +136,10 @@ impl World {
                 return Err(fault.code);
             }
         }
-        // Freeing goes on, as tests ask that nothing is left; every other call says what went wrong.
+        // Freeing goes on, as tests ask that nothing is left, and what is no work of a device; every other call says what went wrong.
         let ends = [
+            "cuInit",
+            "cuDevicePrimaryCtxRetain",
             "cuMemFree",
             "cuMemFreeHost",
             "cuStreamDestroy",

@@ -212,12 +212,16 @@ fn a_peer_that_does_not_come_is_an_error_and_the_stream_runs_on() {
     comms.iter().for_each(|comm| ok(cclCommAbort(*comm)));
 }
 
-/// Runs a test of this file alone in a process with other variables.
-fn alone(test: &str, variables: &[(&str, &str)]) {
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new(program)
-        .args([test, "--exact", "--ignored", "--nocapture"])
+/// Runs a test of this file alone, in a process with other variables. Whether this is that process.
+fn is_alone(test: &str, variables: &[(&str, &str)]) -> bool {
+    const MARK: &str = "TEST_THAT_IS_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
         .env_remove("RDMACCL_CUDA")
+        .env(MARK, "1")
         .envs(variables.iter().copied())
         .output()
         .unwrap();
@@ -230,16 +234,17 @@ fn alone(test: &str, variables: &[(&str, &str)]) {
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    false
 }
 
 #[test]
 fn a_named_driver_that_is_not_there_ends_the_start() {
-    alone("in_a_process_whose_driver_is_not_there", &[("RDMACCL_CUDA", "/nonexistent/libcuda.so")]);
-}
-
-#[test]
-#[ignore = "run by a_named_driver_that_is_not_there_ends_the_start in a process of its own"]
-fn in_a_process_whose_driver_is_not_there() {
+    if !is_alone(
+        "a_named_driver_that_is_not_there_ends_the_start",
+        &[("RDMACCL_CUDA", "/nonexistent/libcuda.so")],
+    ) {
+        return;
+    }
     let mut comms = [0; 1];
     refused(
         cclCommInitAll(comms.as_mut_ptr(), 1, std::ptr::null()),
@@ -252,15 +257,12 @@ fn in_a_process_whose_driver_is_not_there() {
 fn an_old_driver_that_is_named_ends_the_start_with_both_versions() {
     let library = Fake::library();
     let library = library.to_str().unwrap();
-    alone(
-        "in_a_process_whose_driver_is_old",
+    if !is_alone(
+        "an_old_driver_that_is_named_ends_the_start_with_both_versions",
         &[("RDMACCL_CUDA", library), ("RDMACCL_FAKE_CUDA", "version 11080")],
-    );
-}
-
-#[test]
-#[ignore = "run by an_old_driver_that_is_named_ends_the_start_with_both_versions in a process of its own"]
-fn in_a_process_whose_driver_is_old() {
+    ) {
+        return;
+    }
     let mut comms = [0; 1];
     let code = cclCommInitAll(comms.as_mut_ptr(), 1, std::ptr::null());
     refused(code, INVALID_USAGE, "is of CUDA 11.8; a driver of CUDA 12.0 or newer is needed");
@@ -270,15 +272,12 @@ fn in_a_process_whose_driver_is_old() {
 fn too_much_pinned_memory_is_refused_with_the_variable() {
     let library = Fake::library();
     let library = library.to_str().unwrap();
-    alone(
-        "in_a_process_with_little_pinned_memory",
+    if !is_alone(
+        "too_much_pinned_memory_is_refused_with_the_variable",
         &[("RDMACCL_CUDA", library), ("RDMACCL_STAGING_BYTES", "1M")],
-    );
-}
-
-#[test]
-#[ignore = "run by too_much_pinned_memory_is_refused_with_the_variable in a process of its own"]
-fn in_a_process_with_little_pinned_memory() {
+    ) {
+        return;
+    }
     let gpus = Gpus::new(1, "");
     let comms = init_all::<1>();
     let (queue, buffer) = (gpus.queue(0), gpus.buffer(0, &[1; 2 << 20]));
@@ -291,12 +290,9 @@ fn in_a_process_with_little_pinned_memory() {
 
 #[test]
 fn a_stream_without_a_driver_says_that_there_is_none() {
-    alone("in_a_process_without_a_driver", &[]);
-}
-
-#[test]
-#[ignore = "run by a_stream_without_a_driver_says_that_there_is_none in a process of its own"]
-fn in_a_process_without_a_driver() {
+    if !is_alone("a_stream_without_a_driver_says_that_there_is_none", &[]) {
+        return;
+    }
     let comms = init_all::<1>();
     let mut buffer = [1f32];
     if ccl_has_driver() {
