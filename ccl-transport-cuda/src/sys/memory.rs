@@ -127,6 +127,16 @@ impl PinnedMemory {
         self.len
     }
 
+    /// Its first byte, and where devices see that.
+    pub(super) fn places(&self) -> Result<(NonNull<u8>, CUdeviceptr)> {
+        let _entered = self.primary.enter()?;
+        let (table, mut device) = (self.primary.table(), 0);
+        // SAFETY: room for an address, of memory that was allocated for devices.
+        let code = unsafe { (table.cuMemHostGetDevicePointer)(&mut device, self.at.as_ptr().cast(), 0) };
+        self.primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
+        Ok((self.at, device))
+    }
+
     /// Its bytes, to be read and written by whoever's turn it is: the owner knows.
     pub(crate) fn piece(&self) -> PieceMut {
         // SAFETY: as long as it lives; the owner, who alone can ask, orders who writes them.
@@ -159,12 +169,7 @@ impl Flags {
     /// So many, all 0.
     pub(crate) fn new(primary: &Arc<Primary>, count: usize) -> Result<Flags> {
         let memory = PinnedMemory::alloc(primary, count * Flags::STRIDE)?;
-        let _entered = primary.enter()?;
-        let mut device = 0;
-        // SAFETY: room for an address, of memory that was allocated for devices.
-        let code =
-            unsafe { (primary.table().cuMemHostGetDevicePointer)(&mut device, memory.at.as_ptr().cast(), 0) };
-        primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
+        let (_, device) = memory.places()?;
         Ok(Flags { memory, device })
     }
 
