@@ -21,6 +21,7 @@ use crate::program::{Launch, Program, Report, Rule};
 use crate::sys::{DeviceMemory, Function, Graph, Stream, Words};
 use assemble::{Assembly, Places};
 use ccl_core::Result;
+use std::ops::Range;
 use std::time::Duration;
 
 pub use crate::sys::Residency;
@@ -177,10 +178,16 @@ impl Gang {
     /// Sets a rank's send buffer, and makes its receive buffer one that was never written. Nothing may run.
     pub fn write(&mut self, rank: usize, input: &[u8]) -> Result<()> {
         let (from, into) = self.places.buffers(rank);
-        assert_eq!(from.len(), input.len(), "an input of another length");
         if from.start != into.start {
             self.memory.write(into.start, &vec![Gang::UNWRITTEN; into.len()])?;
         }
+        self.write_input(rank, input)
+    }
+
+    /// Sets a rank's send buffer. Nothing may run.
+    pub fn write_input(&mut self, rank: usize, input: &[u8]) -> Result<()> {
+        let (from, _) = self.places.buffers(rank);
+        assert_eq!(from.len(), input.len(), "an input of another length");
         self.memory.write(from.start, input)
     }
 
@@ -189,10 +196,36 @@ impl Gang {
 
     /// A rank's receive buffer. Nothing may run.
     pub fn read(&self, rank: usize) -> Result<Vec<u8>> {
+        self.read_part(rank, 0..self.places.buffers(rank).1.len())
+    }
+
+    /// A part of it.
+    pub fn read_part(&self, rank: usize, part: Range<usize>) -> Result<Vec<u8>> {
         let (_, into) = self.places.buffers(rank);
-        let mut bytes = vec![0; into.len()];
-        self.memory.read(into.start, &mut bytes)?;
+        assert!(part.end <= into.len(), "a part past the end");
+        let mut bytes = vec![0; part.len()];
+        self.memory.read(into.start + part.start, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Gives all ranks the send buffer of rank 0, where they are of one length.
+    pub fn spread(&self) -> Result<()> {
+        let (from, _) = self.places.buffers(0);
+        for rank in 1..self.ranks() {
+            self.copy_range(from.clone(), self.places.buffers(rank).0)?;
+        }
+        self.stream.synchronize()
+    }
+
+    /// Copies a rank's send buffer to its receive buffer by the device's own means: what calls are measured against.
+    pub fn copy(&self, rank: usize) -> Result<()> {
+        let (from, into) = self.places.buffers(rank);
+        self.copy_range(from, into)
+    }
+
+    fn copy_range(&self, from: Range<usize>, into: Range<usize>) -> Result<()> {
+        let buffers = DeviceMemory::buffers((&self.memory, from), (&self.memory, into), false);
+        self.stream.copy(buffers.input(), buffers.output())
     }
 
     /// Launches the call for all ranks, behind the last.
@@ -250,13 +283,6 @@ impl Gang {
     /// Launches what was recorded.
     pub fn replay(&self) -> Result<()> {
         self.graph.as_ref().expect("recorded before").launch(&self.stream)
-    }
-
-    /// Copies a rank's send buffer to its receive buffer by the device's own means: what calls are measured against.
-    pub fn copy(&self, rank: usize) -> Result<()> {
-        let (from, into) = self.places.buffers(rank);
-        let buffers = DeviceMemory::buffers((&self.memory, from), (&self.memory, into), false);
-        self.stream.copy(buffers.input(), buffers.output())
     }
 
     /// Whether nothing runs.

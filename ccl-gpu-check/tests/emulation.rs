@@ -1,0 +1,132 @@
+//! All steps without a GPU: over the fake driver, with the kernels on threads of the CPU.
+//!
+//! `cargo xtask kernels` runs it; it needs g++.
+
+// CI shows the table.
+#![allow(clippy::print_stdout)]
+
+use ccl_fake_cuda::Fake;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Many times what it takes, for machines that are busy with other things.
+const SECONDS: u64 = 600;
+
+/// The kernels as a shared object, with a planted bug or without.
+fn object(bug: Option<&str>) -> PathBuf {
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
+    let object =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}.so", bug.unwrap_or("clean")));
+    let mut compile = Command::new("g++");
+    compile.args("-std=c++14 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas".split(' '));
+    // As on a device: a multiplication and an addition are two roundings.
+    compile.args(["-ffp-contract=off", "-fPIC", "-shared", "-pthread"]);
+    compile.args(bug.map(|bug| format!("-D{bug}=1")));
+    let output = compile.arg(source).arg("-o").arg(&object).output().expect("g++ is needed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// Where a test's results go; its own, and gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-check-{name}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        Folder(folder)
+    }
+
+    fn read(&self, step: &str) -> Value {
+        let text = std::fs::read_to_string(self.0.join(format!("{step}.json"))).expect("a result");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Runs the program; whether it succeeded, and what it printed.
+    fn run(&self, arguments: &[&str], driver: &Path, script: &str) -> (bool, String) {
+        let printed = self.0.join("printed");
+        std::fs::create_dir_all(&self.0).expect("a folder");
+        let open = || std::fs::File::options().create(true).append(true).open(&printed).expect("a file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ccl-gpu-check"))
+            .args(arguments)
+            .args(["--small", "--out"])
+            .arg(&self.0)
+            .args(["--seconds", &(SECONDS / 6).to_string()])
+            .env("RDMACCL_CUDA", driver)
+            .env("RDMACCL_FAKE_CUDA", script)
+            .stdin(Stdio::null())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+            .expect("started");
+        let deadline = Instant::now() + Duration::from_secs(SECONDS);
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().expect("killed");
+                child.wait().expect("waited for");
+                panic!("{arguments:?}: not done in {SECONDS} s");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        (status.success(), std::fs::read_to_string(&printed).expect("text"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn all_steps_are_done_on_threads_of_the_cpu() {
+    let folder = Folder::new("all");
+    let (ok, printed) =
+        folder.run(&["all"], &Fake::library(), &format!("kernels {}", object(None).display()));
+    println!("{printed}");
+    assert!(ok && printed.contains("all steps are ok"), "{printed}");
+    for kernel in ["interpreter", "two-shot", "one-shot", "packets"] {
+        let tally = &folder.read("correct")["data"][kernel];
+        assert!(tally["cases"].as_u64() > Some(15), "{kernel}: {tally}");
+        assert_eq!((&tally["wrong"], &tally["too_large"]), (&Value::from(0), &Value::from(0)), "{kernel}");
+    }
+    assert!(folder.read("graphs")["data"]["graphs"]["replays"].as_u64() > Some(50));
+    let example = folder.read("abort")["data"]["abort"]["example"].to_string();
+    assert!(example.contains("waited for rank 0"), "{example}");
+    assert_eq!(folder.read("probe")["data"]["device"]["attributes"]["Multiprocessors"], 132);
+    let times = folder.read("time");
+    for (table, entries) in [("flags", 2), ("short", 10), ("large", 4)] {
+        let all = times["data"][table].as_array().expect("a table");
+        assert_eq!(all.len(), entries, "{table}: {all:?}");
+        assert!(all.iter().all(|entry| entry["us"].as_f64() > Some(0.0)), "{table}: {all:?}");
+    }
+}
+
+#[test]
+fn planted_bugs_are_found_by_correct() {
+    for (bug, only) in [("BUG_OTHER_READER", "one-shot"), ("BUG_HALF_PACKET", "packets")] {
+        let folder = Folder::new(bug);
+        let script = format!("kernels {}", object(Some(bug)).display());
+        let (ok, printed) = folder.run(&["correct", "--only", only], &Fake::library(), &script);
+        let result = folder.read("correct");
+        assert!(!ok && result["finished"] == true, "{bug}: {printed}");
+        assert!(result["data"][only]["wrong"].as_u64() > Some(0), "{bug}: {result}");
+        println!("{bug}: {} of {} cases", result["data"][only]["wrong"], result["data"][only]["cases"]);
+    }
+}
+
+#[test]
+fn a_machine_without_a_driver_is_told_so() {
+    let folder = Folder::new("nothing");
+    let (ok, printed) = folder.run(&["all"], Path::new("/nowhere/libcuda.so"), "");
+    assert!(!ok && printed.contains("NOT ALL STEPS ARE OK"), "{printed}");
+    assert!(printed.contains("/nowhere/libcuda.so cannot be opened"), "{printed}");
+    let probe = folder.read("probe");
+    assert_eq!((&probe["ok"], &probe["finished"]), (&Value::from(false), &Value::from(true)));
+}
