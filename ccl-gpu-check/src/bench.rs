@@ -6,6 +6,7 @@ use ccl_transport_cuda::Primary;
 use ccl_transport_cuda::driver::{Device, Driver};
 use ccl_transport_cuda::gang::{Gang, GangError, Kernels};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A device with its kernels.
 pub(crate) struct Bench {
@@ -15,20 +16,28 @@ pub(crate) struct Bench {
     /// Whether everything is small: threads of a CPU play those of a device.
     pub(crate) small: bool,
     only: Option<String>,
+    /// When a step that has more cases than time begins no more.
+    last: Instant,
 }
 
 impl Bench {
-    pub(crate) fn open(options: &Options) -> Result<Bench, GangError> {
+    pub(crate) fn open(options: &Options, seconds: u64) -> Result<Bench, GangError> {
         let driver = Driver::open(std::env::var("RDMACCL_CUDA").ok().as_deref())?;
         let device = driver.device(options.device)?;
         let primary = device.primary()?;
         let kernels = Kernels::new(&primary);
-        Ok(Bench { device, primary, kernels, small: options.small, only: options.only.clone() })
+        let last = Instant::now() + Duration::from_secs(seconds) * 3 / 4;
+        Ok(Bench { device, primary, kernels, small: options.small, only: options.only.clone(), last })
     }
 
     /// One of two numbers.
     pub(crate) fn scale<T>(&self, full: T, small: T) -> T {
         if self.small { small } else { full }
+    }
+
+    /// Whether there is time for one more.
+    pub(crate) fn has_time(&self) -> bool {
+        Instant::now() < self.last
     }
 
     /// Whether a case of this name is wanted.

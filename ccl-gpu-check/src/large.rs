@@ -17,9 +17,10 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
             "all_reduce of {ranks}, ms and % of the least bytes, 2nS, at the speed of a copy: two-shot, one-shot, plan twoshot, plan ring"
         ));
         for &bytes in bench.scale(&[64 << 20, 256 << 20, 1 << 30][..], &[1 << 14]) {
+            let input = numbers(bytes);
             let mut said = Vec::new();
             for kernel in 0..4 {
-                let (text, told) = measure(bench, ranks, bytes, kernel, bandwidth, outcome)?;
+                let (text, told) = measure(bench, ranks, &input, kernel, bandwidth, outcome)?;
                 said.push(text);
                 all.push(told);
             }
@@ -34,11 +35,12 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
 fn measure(
     bench: &Bench,
     ranks: u32,
-    bytes: usize,
+    input: &[u8],
     kernel: usize,
     bandwidth: f64,
     outcome: &mut Outcome,
 ) -> Result<(String, Value), GangError> {
+    let bytes = input.len();
     let processors = bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
     let case = case(ranks, bytes, kernel, bench.scale(processors / ranks, 2), bench.scale(512, 3));
     let name = json!({"kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes});
@@ -52,11 +54,10 @@ fn measure(
         ));
     }
     let mut gang = case.gang(bench)?;
-    let input = numbers(bytes);
-    gang.write_input(0, &input)?;
+    gang.write_input(0, input)?;
     gang.spread()?;
-    let time = microseconds(&gang, bench, bench.scale(7, 1), || gang.launch())?;
-    if let Some(what) = wrong(&gang, &input, ranks)? {
+    let time = microseconds(&gang, bench, bench.scale((7, 3), (1, 1)), || gang.launch())?;
+    if let Some(what) = wrong(&gang, input, ranks)? {
         outcome.fail(format!("{}: {what}", case.name()));
         return Ok(("wrong".into(), json!({"call": name, "wrong": what})));
     }

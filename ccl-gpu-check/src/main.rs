@@ -133,7 +133,7 @@ fn one(step: What, options: &Options) -> bool {
         std::process::exit(124);
     });
     let mut outcome = Outcome::new(&step.name(), &options.out);
-    let result = Bench::open(options).and_then(|bench| match step {
+    let result = Bench::open(options, seconds).and_then(|bench| match step {
         What::Probe => probe::run(&bench, &mut outcome),
         What::Correct => correct::run(&bench, &mut outcome),
         What::Graphs => graphs::run(&bench, &mut outcome),

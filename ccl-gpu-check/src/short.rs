@@ -1,6 +1,6 @@
 //! Short all-reduces in graphs.
 
-use crate::bench::{Bench, fill, median, verdict};
+use crate::bench::{Bench, fill, verdict};
 use crate::case::{Case, plan};
 use crate::outcome::Outcome;
 use crate::time::microseconds;
@@ -10,7 +10,7 @@ use ccl_transport_cuda::program::Geometry;
 use serde_json::{Value, json};
 
 /// Calls of a graph, one behind the other: what a call takes there, without what a launch of the graph takes.
-const IN_A_GRAPH: usize = 20;
+const IN_A_GRAPH: usize = 100;
 
 pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError> {
     let mut all = Vec::new();
@@ -60,10 +60,7 @@ fn fastest(
         fill(&mut gang, &inputs)?;
         gang.record(bench.scale(IN_A_GRAPH, 2))?;
         let calls = bench.scale(IN_A_GRAPH, 2) as f64;
-        let times = (0..bench.scale(3, 1))
-            .map(|_| Ok(microseconds(&gang, bench, bench.scale(11, 1), || gang.replay())? / calls))
-            .collect::<Result<Vec<_>, GangError>>()?;
-        let time = median(times);
+        let time = microseconds(&gang, bench, bench.scale((21, 1), (1, 1)), || gang.replay())? / calls;
         if let Some(what) = verdict(&gang, &case.right(&inputs)?)? {
             outcome.fail(format!("{}: {what}", case.name()));
             return Ok(None);
