@@ -66,8 +66,8 @@ fn measure(
     let own = match kernel {
         0 => 2.0 * n * s,
         1 => n * (2.0 * n + 1.0) * s,
-        2 => (6.0 * n - 4.0) * s,
-        _ => (6.0 * n - 5.0) * s,
+        // Through slots: each piece is written to one and read from one.
+        _ => (6.0 * n - 4.0) * s,
     };
     let part = |bytes: f64| bytes / bandwidth / (time / 1e6);
     let told = json!({

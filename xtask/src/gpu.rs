@@ -13,9 +13,8 @@ const BYTES: u64 = 16 << 20;
 /// Builds it, puts it in its place, and says how it is used.
 pub(crate) fn place() -> Result<(), String> {
     let mut cargo = command("cargo build --locked --release --package ccl-gpu-check");
-    // Its code and nothing else; of shared objects it needs libc alone, and opens the driver.
+    // Its code and nothing else. Of shared objects it needs those of the C library, and libgcc_s; the driver it opens.
     cargo.args(["--config", "profile.release.strip=true", "--config", "profile.release.debug=false"]);
-    cargo.args(["--config", "build.rustflags=['-Clink-arg=-static-libgcc']"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let messages = capture(&mut cargo)?;
     let program = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
