@@ -54,8 +54,8 @@ sanitizer() {
     if [ -z "$found" ]; then
         result=true failed=0 line="compute-sanitizer is not installed: nobody has looked for memory errors"
     else
-        run 100 "$found" --tool memcheck --error-exitcode 86 \
-            "$program" correct --small --seconds 90 --out "$scratch/sanitizer" >"$scratch/said"
+        run 75 "$found" --tool memcheck --error-exitcode 86 \
+            "$program" correct --small --seconds 65 --out "$scratch/sanitizer" >"$scratch/said"
         local code=$?
         line="memcheck over correct --small: exit code $code; $(grep -ho 'ERROR SUMMARY: [^\"]*' "$scratch/said" | tail -n 1)"
         if [ $code -eq 0 ]; then result=true failed=0; else result=false failed=1; fi

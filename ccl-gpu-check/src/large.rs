@@ -7,7 +7,7 @@ use crate::time::microseconds;
 use ccl_core::{DataType, ReduceOp};
 use ccl_transport_cuda::driver::Attribute;
 use ccl_transport_cuda::gang::{Gang, GangError, TeamKernel};
-use ccl_transport_cuda::program::Geometry;
+use ccl_transport_cuda::program::{Geometry, MAX_TEAM_BLOCKS};
 use serde_json::{Value, json};
 
 pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Result<(), GangError> {
@@ -31,7 +31,7 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
     Ok(())
 }
 
-/// A line's entry, and what is behind it.
+/// A line's entry, and what is behind it: with the blocks and threads that are best.
 fn measure(
     bench: &Bench,
     ranks: u32,
@@ -42,25 +42,46 @@ fn measure(
 ) -> Result<(String, Value), GangError> {
     let bytes = input.len();
     let processors = bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
-    let case = case(ranks, bytes, kernel, bench.scale(processors / ranks, 2), bench.scale(512, 3));
-    let name = json!({"kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes});
-    // Two buffers each; the one-shot kernel has a part for each of 16 ranks, twice, besides.
-    let needed = ranks as usize * bytes * if kernel == 1 { 2 + 32 } else { 2 };
-    let (free, _) = bench.primary.free_memory()?;
-    if needed > free / 10 * 9 || !bench.wants(&case.name()) {
-        return Ok((
-            "-".into(),
-            json!({"call": name, "skipped": format!("{needed} bytes are needed, {free} are free")}),
-        ));
+    let all = [(processors / ranks, 512), (2 * processors / ranks, 256)];
+    let mut best: Option<(f64, Value)> = None;
+    let mut skipped = None;
+    for &(blocks, threads) in bench.scale(&all[..], &[(2, 3)]) {
+        let blocks = blocks.clamp(1, MAX_TEAM_BLOCKS as u32);
+        let case = case(ranks, bytes, kernel, blocks, threads);
+        let told = json!({
+            "kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes,
+            "blocks": blocks, "threads": threads,
+        });
+        // Two buffers each; the one-shot kernel has a part for each of 16 ranks, twice, besides.
+        let needed = ranks as usize * bytes * if kernel == 1 { 2 + 32 } else { 2 };
+        let (free, _) = bench.primary.free_memory()?;
+        if needed > free / 10 * 9 {
+            skipped =
+                Some(json!({"call": told, "skipped": format!("{needed} bytes are needed, {free} are free")}));
+            continue;
+        }
+        if !bench.wants(&case.name()) {
+            continue;
+        }
+        let mut gang = match case.gang(bench) {
+            Err(error @ GangError::TooLarge { .. }) => {
+                skipped = Some(json!({"call": told, "skipped": error.to_string()}));
+                continue;
+            }
+            made => made?,
+        };
+        gang.write_input(0, input)?;
+        gang.spread()?;
+        let time = microseconds(&gang, bench, bench.scale((7, 3), (1, 1)), || gang.launch())?;
+        if let Some(what) = wrong(&gang, input, ranks)? {
+            outcome.fail(format!("{}: {what}", case.name()));
+            return Ok(("wrong".into(), json!({"call": told, "wrong": what})));
+        }
+        if best.as_ref().is_none_or(|(least, _)| time < *least) {
+            best = Some((time, told));
+        }
     }
-    let mut gang = case.gang(bench)?;
-    gang.write_input(0, input)?;
-    gang.spread()?;
-    let time = microseconds(&gang, bench, bench.scale((7, 3), (1, 1)), || gang.launch())?;
-    if let Some(what) = wrong(&gang, input, ranks)? {
-        outcome.fail(format!("{}: {what}", case.name()));
-        return Ok(("wrong".into(), json!({"call": name, "wrong": what})));
-    }
+    let Some((time, told)) = best else { return Ok(("-".into(), skipped.unwrap_or(Value::Null))) };
     let (n, s) = (f64::from(ranks), bytes as f64);
     // Bytes that the kernel reads and writes by its design; and the least.
     let own = match kernel {
@@ -70,11 +91,9 @@ fn measure(
         _ => (6.0 * n - 4.0) * s,
     };
     let part = |bytes: f64| bytes / bandwidth / (time / 1e6);
-    let told = json!({
-        "call": name, "us": time, "blocks": gang.blocks(), "of_least": part(2.0 * n * s),
-        "own_bytes": own, "of_own": part(own),
-    });
-    Ok((format!("{:.3} ({:.0} %)", time / 1e3, 100.0 * part(2.0 * n * s)), told))
+    let least = part(2.0 * n * s);
+    let all = json!({"call": told, "us": time, "of_least": least, "own_bytes": own, "of_own": part(own)});
+    Ok((format!("{:.3} ({:.0} %)", time / 1e3, 100.0 * least), all))
 }
 
 fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> Case {

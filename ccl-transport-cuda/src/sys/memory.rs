@@ -27,14 +27,19 @@ impl DeviceMemory {
         Ok(DeviceMemory { primary: Arc::clone(primary), at, len })
     }
 
-    /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams do.
+    /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams like [`Stream`](super::Stream)'s do.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
         assert!(at <= self.len && bytes.len() <= self.len - at, "written past the end");
         let _entered = self.primary.enter()?;
         let to = self.at + at as u64;
         // SAFETY: inside of the memory, which is borrowed exclusively; and bytes that are borrowed.
         let code = unsafe { (self.primary.table().cuMemcpyHtoD)(to, bytes.as_ptr().cast(), bytes.len()) };
-        self.primary.driver().check(code, || format!("cuMemcpyHtoD of {} bytes", bytes.len()))
+        self.primary.driver().check(code, || format!("cuMemcpyHtoD of {} bytes", bytes.len()))?;
+        // The driver may have taken the bytes and not yet brought them: it does so in the order of the default stream.
+        let default = std::ptr::without_provenance_mut(CU_STREAM_LEGACY);
+        // SAFETY: the handle of the context's default stream.
+        let code = unsafe { (self.primary.table().cuStreamSynchronize)(default) };
+        self.primary.driver().check(code, || "cuStreamSynchronize of the default stream".into())
     }
 
     /// Copies a part of it to the host, and returns when it is there. It waits for nothing that streams do.
