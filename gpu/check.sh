@@ -6,7 +6,7 @@
 #   gpu/check.sh --small ...   few ranks, threads and bytes
 #
 # It needs no network and no Rust where gpu/bin/ccl-gpu-check was brought along (`cargo xtask gpu` makes it), and builds it otherwise.
-# JSON and the log go to $OUT, or target/gpu. The table comes last; the exit code says whether all is well.
+# GPU_CHECK names another program. JSON and the log go to $OUT, or target/gpu. The table comes last; the exit code says whether all is well.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ for word in "$@"; do
     esac
 done
 
-program=gpu/bin/ccl-gpu-check
+program=${GPU_CHECK:-gpu/bin/ccl-gpu-check}
 if [ ! -x "$program" ]; then
     if ! command -v cargo >/dev/null; then
         echo "there is no $program and no cargo: run 'cargo xtask gpu' elsewhere, and bring gpu/bin along" >&2

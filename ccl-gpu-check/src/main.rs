@@ -64,7 +64,9 @@ struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
+    /// Every step below, one after the other, and the table
     All,
+    /// The table of what was found until now
     Table,
     /// What the machine is and can do; how long its compiler takes for the kernels
     Probe,
@@ -86,9 +88,9 @@ impl What {
         (What::Probe, 60),
         (What::Correct, 120),
         (What::Graphs, 60),
-        (What::Abort, 30),
+        (What::Abort, 40),
         (What::Threads, 60),
-        (What::Time, 150),
+        (What::Time, 140),
     ];
 
     fn name(self) -> String {
