@@ -18,7 +18,7 @@ pub(crate) fn place() -> Result<(), String> {
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let messages = capture(&mut cargo)?;
     let program = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = program.filter_map(|message| message["executable"].as_str().map(String::from)).last();
+    let program = program.filter_map(|message| message["executable"].as_str().map(String::from)).next_back();
     let program = program.ok_or("cargo names no program that it has built")?;
     let to = root().join(PLACE);
     let fail = |e| format!("{}: {e}", to.display());
