@@ -5,7 +5,12 @@
 //! everywhere with a real device. The fake reaches the bytes over a second mapping of the same memory. Streams are
 //! asynchronous and in order, each with a thread of its own, or several sharing one, as streams share a device's queues.
 //! What the driver would refuse is refused: a missing or wrong current context, foreign handles, copies of memory
-//! that it does not know or that was freed, work on a stream that captures a graph. There are no kernels.
+//! that it does not know or that was freed, work on a stream that captures a graph.
+//!
+//! It knows kernels if a script names them: a shared object with the kernels of ccl-transport-cuda for threads of the CPU
+//! (`kernels/emulate/object.cpp`). A module is then the family that its PTX names in the first line, a launch has a thread
+//! for each thread of all blocks at once, and graphs record launches. Device memory that is made from then on has rights, as kernels
+//! follow its addresses.
 //!
 //! A program opens it as it opens the real one, by `RDMACCL_CUDA=…/libccl_fake_cuda.so`, with the script in
 //! `RDMACCL_FAKE_CUDA`. A test takes a [`Fake`], which finds the file beside the test's program, loads it, runs scripts, and
@@ -24,6 +29,7 @@
 //! | `spoil code=C [nth=1]` | the nth copy from now on goes wrong when its turn comes, and with it all later work |
 //! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
 //! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
+//! | `kernels FILE` | the shared object with the kernels, which must be named before memory is made |
 //! | `allocations-wait` | an allocation of pinned memory waits until all streams of its device are done |
 
 #![deny(unsafe_code)]

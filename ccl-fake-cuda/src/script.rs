@@ -11,6 +11,7 @@ pub(crate) enum Command {
     Delay { seed: u64, microseconds: u64 },
     Queues(usize),
     AllocationsWait,
+    Kernels(String),
 }
 
 /// Reads a script; the error names the line.
@@ -55,6 +56,7 @@ fn command(line: &str) -> Result<Command, String> {
             queues => (&[], Command::Queues(queues)),
         },
         "allocations-wait" => (&[], Command::AllocationsWait),
+        "kernels" => (&[], Command::Kernels(next("FILE")?.to_string())),
         other => return Err(format!("{other} is no command")),
     };
     let unknown =

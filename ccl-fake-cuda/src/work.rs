@@ -1,10 +1,10 @@
 //! Streams: work in order, done by threads.
 
-use crate::ffi::Mapping;
+use crate::ffi::{Kernel, Mapping};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -17,12 +17,26 @@ pub(crate) struct Span {
     pub(crate) offset: usize,
 }
 
+/// The driver's number for a launch that went wrong.
+const LAUNCH_FAILED: i32 = 719;
+
 /// One piece of work.
 pub(crate) enum Work {
     Copy { to: Span, from: Span, len: usize, spoiled: Option<i32> },
     Record { event: Arc<Event>, generation: u64 },
     Wait { event: Arc<Event>, generation: u64 },
     WaitValue { at: Span, value: u32 },
+    Fill { at: Span, byte: u8, len: usize },
+    Launch(Launch),
+}
+
+/// A kernel with its parameter.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    pub(crate) kernel: Kernel,
+    pub(crate) parameter: Vec<u8>,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
 }
 
 /// How often an event was recorded, and how much of that was reached.
@@ -30,6 +44,8 @@ pub(crate) enum Work {
 pub(crate) struct Event {
     state: Mutex<(u64, u64)>,
     changed: Condvar,
+    /// When it was last reached.
+    time: Mutex<Option<Instant>>,
 }
 
 impl Event {
@@ -49,7 +65,14 @@ impl Event {
         state.1 >= state.0
     }
 
+    /// Seconds from when this was reached to when another was.
+    pub(crate) fn until(&self, later: &Event) -> Option<f64> {
+        let (from, to) = ((*lock(&self.time))?, (*lock(&later.time))?);
+        Some(to.saturating_duration_since(from).as_secs_f64())
+    }
+
     fn reach(&self, generation: u64) {
+        *lock(&self.time) = Some(Instant::now());
         let mut state = lock(&self.state);
         state.1 = state.1.max(generation);
         self.changed.notify_all();
@@ -151,7 +174,14 @@ impl Queue {
             Work::Wait { event, generation } => event.wait(generation, &self.broken),
             Work::Copy { spoiled: Some(code), .. } => self.broken.store(code, Ordering::Relaxed),
             Work::Copy { to, from, len, .. } if !is_broken() => to.mapping.copy(to.offset, &from, len),
-            Work::Copy { .. } => {}
+            Work::Fill { at, byte, len } if !is_broken() => at.mapping.fill(at.offset, byte, len),
+            Work::Launch(launch) if !is_broken() => {
+                let failed = launch.kernel.run(&launch.parameter, launch.blocks, launch.threads);
+                if failed != 0 {
+                    self.broken.store(LAUNCH_FAILED, Ordering::Relaxed);
+                }
+            }
+            Work::Copy { .. } | Work::Fill { .. } | Work::Launch(_) => {}
             Work::WaitValue { at, value } => {
                 // Reached, or passed, counting round.
                 while !is_broken() && at.mapping.load(at.offset).wrapping_sub(value).cast_signed() < 0 {

@@ -1,8 +1,8 @@
 //! The devices of a process and everything on them.
 
-use crate::ffi::Mapping;
+use crate::ffi::{Kernel, Kernels, Mapping};
 use crate::script::Command;
-use crate::work::{Event, Queue, Span, Stream, Work};
+use crate::work::{Event, Launch, Queue, Span, Stream, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,11 +13,14 @@ pub(crate) mod code {
     pub(crate) const OUT_OF_MEMORY: i32 = 2;
     pub(crate) const NOT_INITIALIZED: i32 = 3;
     pub(crate) const NO_DEVICE: i32 = 100;
+    pub(crate) const INVALID_PTX: i32 = 218;
     pub(crate) const INVALID_DEVICE: i32 = 101;
     pub(crate) const INVALID_CONTEXT: i32 = 201;
     pub(crate) const INVALID_HANDLE: i32 = 400;
     pub(crate) const NOT_FOUND: i32 = 500;
     pub(crate) const NOT_READY: i32 = 600;
+    pub(crate) const TOO_LARGE: i32 = 720;
+    pub(crate) const NOT_SUPPORTED: i32 = 801;
     pub(crate) const ILLEGAL_STATE: i32 = 401;
     pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 }
@@ -63,7 +66,15 @@ pub(crate) struct World {
     streams: BTreeMap<usize, Arc<Stream>>,
     /// Default streams by context and handle.
     defaults: BTreeMap<(usize, usize), Arc<Stream>>,
-    capturing: BTreeSet<usize>,
+    /// What was recorded on streams that record.
+    capturing: BTreeMap<usize, Vec<Launch>>,
+    /// Recorded work, and what of it is ready to be launched.
+    graphs: BTreeMap<usize, Vec<Launch>>,
+    ready: BTreeMap<usize, Vec<Launch>>,
+    pub(crate) kernels: Option<Arc<Kernels>>,
+    /// Families of modules, and kernels in them.
+    modules: BTreeMap<usize, String>,
+    functions: BTreeMap<usize, Kernel>,
     events: BTreeMap<usize, Arc<Event>>,
     /// Contexts and how often each was retained, by device.
     primaries: BTreeMap<u32, (usize, u64)>,
@@ -89,7 +100,12 @@ impl World {
             memory: BTreeMap::new(),
             streams: BTreeMap::new(),
             defaults: BTreeMap::new(),
-            capturing: BTreeSet::new(),
+            capturing: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            kernels: None,
+            modules: BTreeMap::new(),
+            functions: BTreeMap::new(),
             events: BTreeMap::new(),
             primaries: BTreeMap::new(),
             next_handle: 0x1000,
@@ -111,6 +127,7 @@ impl World {
                 Command::Delay { seed, microseconds } => self.delay = (seed, microseconds),
                 Command::Queues(count) => self.most_queues = count,
                 Command::AllocationsWait => self.allocations_wait = true,
+                Command::Kernels(file) => self.kernels = Some(Kernels::open(&file)),
             }
         }
     }
@@ -119,10 +136,11 @@ impl World {
         !self.missing.contains(function)
     }
 
-    /// What was made and not destroyed: memory, streams, events, retained contexts.
+    /// What was made and not destroyed: memory, streams, events, modules, graphs, retained contexts.
     pub(crate) fn live(&self) -> u64 {
         let retained: u64 = self.primaries.values().map(|(_, count)| count).sum();
-        (self.memory.len() + self.streams.len() + self.events.len()) as u64 + retained
+        let graphs = self.graphs.len() + self.ready.len() + self.modules.len();
+        (self.memory.len() + self.streams.len() + self.events.len() + graphs) as u64 + retained
     }
 
     /// Begins a call: counts it, and fails it if a script says so or work went wrong before.
@@ -144,6 +162,9 @@ impl World {
             "cuMemFreeHost",
             "cuStreamDestroy",
             "cuEventDestroy",
+            "cuModuleUnload",
+            "cuGraphDestroy",
+            "cuGraphExecDestroy",
             "cuCtxPopCurrent",
             "cuCtxPushCurrent",
             "cuDevicePrimaryCtxRelease",
@@ -189,7 +210,8 @@ impl World {
     }
 
     pub(crate) fn alloc(&mut self, kind: Kind, len: usize) -> Outcome<u64> {
-        let mapping = Mapping::new(len, matches!(kind, Kind::Device(_))).ok_or(code::OUT_OF_MEMORY)?;
+        let is_hidden = matches!(kind, Kind::Device(_)) && self.kernels.is_none();
+        let mapping = Mapping::new(len, is_hidden).ok_or(code::OUT_OF_MEMORY)?;
         let at = mapping.address() as u64;
         self.memory.insert(at, Region { kind, mapping: Arc::new(mapping) });
         Ok(at)
@@ -268,14 +290,65 @@ impl World {
         self.streams.remove(&handle).map(drop).ok_or(code::INVALID_HANDLE)
     }
 
-    pub(crate) fn capture(&mut self, handle: usize, begins: bool) -> Outcome {
+    pub(crate) fn begin_capture(&mut self, handle: usize) -> Outcome {
         self.named_stream(handle)?;
-        let changed = if begins { self.capturing.insert(handle) } else { self.capturing.remove(&handle) };
-        if changed { Ok(()) } else { Err(code::ILLEGAL_STATE) }
+        if self.is_capturing(handle) {
+            return Err(code::ILLEGAL_STATE);
+        }
+        self.capturing.insert(handle, Vec::new());
+        Ok(())
+    }
+
+    /// The graph of what was recorded.
+    pub(crate) fn end_capture(&mut self, handle: usize) -> Outcome<usize> {
+        let recorded = self.capturing.remove(&handle).ok_or(code::ILLEGAL_STATE)?;
+        let graph = self.handle();
+        self.graphs.insert(graph, recorded);
+        Ok(graph)
     }
 
     pub(crate) fn is_capturing(&self, handle: usize) -> bool {
-        self.capturing.contains(&handle)
+        self.capturing.contains_key(&handle)
+    }
+
+    pub(crate) fn instantiate(&mut self, graph: usize) -> Outcome<usize> {
+        let recorded = self.graphs.get(&graph).cloned().ok_or(code::INVALID_HANDLE)?;
+        let ready = self.handle();
+        self.ready.insert(ready, recorded);
+        Ok(ready)
+    }
+
+    pub(crate) fn destroy_graph(&mut self, graph: usize) -> Outcome {
+        let found = self.graphs.remove(&graph).or_else(|| self.ready.remove(&graph));
+        found.map(drop).ok_or(code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn launch_graph(&mut self, ready: usize, stream: usize, context: usize) -> Outcome {
+        let recorded = self.ready.get(&ready).cloned().ok_or(code::INVALID_HANDLE)?;
+        recorded.into_iter().try_for_each(|launch| self.submit(stream, context, Work::Launch(launch)))
+    }
+
+    pub(crate) fn load_module(&mut self, family: String) -> usize {
+        let module = self.handle();
+        self.modules.insert(module, family);
+        module
+    }
+
+    pub(crate) fn unload_module(&mut self, module: usize) -> Outcome {
+        self.modules.remove(&module).map(drop).ok_or(code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn find_function(&mut self, module: usize, name: &str) -> Outcome<usize> {
+        let family = self.modules.get(&module).ok_or(code::INVALID_HANDLE)?;
+        let kernels = self.kernels.as_ref().ok_or(code::NOT_SUPPORTED)?;
+        let kernel = kernels.find(family, name).ok_or(code::NOT_FOUND)?;
+        let function = self.handle();
+        self.functions.insert(function, kernel);
+        Ok(function)
+    }
+
+    pub(crate) fn function(&self, function: usize) -> Outcome<&Kernel> {
+        self.functions.get(&function).ok_or(code::INVALID_HANDLE)
     }
 
     /// Puts work on a stream of the current context.
@@ -284,8 +357,10 @@ impl World {
         if stream.context != context {
             return Err(code::INVALID_CONTEXT);
         }
-        if self.is_capturing(handle) {
-            return Err(code::CAPTURE_UNSUPPORTED);
+        if let Some(recorded) = self.capturing.get_mut(&handle) {
+            let Work::Launch(launch) = work else { return Err(code::CAPTURE_UNSUPPORTED) };
+            recorded.push(launch);
+            return Ok(());
         }
         stream.submit(work);
         Ok(())

@@ -72,7 +72,7 @@ struct Built {
 }
 
 fn build(profile: &str) -> Result<Built, String> {
-    let line = "cargo build --locked --workspace --exclude xtask --lib --bins";
+    let line = "cargo build --locked --workspace --exclude xtask --exclude ccl-gpu-check --lib --bins";
     let mut cargo = command(line);
     cargo.args(["--message-format", "json-render-diagnostics", "--profile", profile]);
     let mut built = Built::default();

@@ -5,6 +5,7 @@
 //! is a failure. What a check needs (valgrind, strace, cmake, cargo-fuzz) is installed where that is allowed.
 //!
 //! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
+//! `cargo xtask gpu` builds what `gpu/check.sh` runs on a machine with a GPU; `docs/gpu-check.md` says what it shows.
 //! `cargo xtask chaos` runs as many random faults as it is told to; `docs/chaos.md` says how.
 //! `cargo xtask softroce` runs the RDMA tests in a guest or natively; `docs/softroce.md` says how.
 //! `cargo xtask gen` writes the generated files; `gen --check` only compares them.
@@ -20,6 +21,7 @@ mod counts;
 mod functions;
 mod fuzz;
 mod generate;
+mod gpu;
 mod install;
 mod kernels;
 mod licences;
@@ -67,6 +69,8 @@ enum Command {
         #[arg(long, default_value = "release")]
         profile: String,
     },
+    /// Build the program that checks the kernels on a GPU into gpu/bin, for gpu/check.sh on a machine without Rust
+    Gpu,
     /// Random faults in real processes, every outcome checked: --seed S --faults N; --help has all options
     Chaos {
         /// Options of the runner
@@ -203,6 +207,7 @@ fn main() -> ExitCode {
             let placed = install::staged(prefix).and_then(|folder| install::install(&folder, profile));
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
+        Command::Gpu => return succeeded(gpu::place()),
         Command::Chaos { options } => return succeeded(chaos::with(options)),
         Command::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
         Command::One(check) => &[*check],

@@ -55,6 +55,7 @@ symbols! {
     wait_value = c"cuStreamWaitValue32_v2" fn(*mut c_void, u64, u32, c_uint) -> c_int;
     begin_capture = c"cuStreamBeginCapture_v2" fn(*mut c_void, c_int) -> c_int;
     end_capture = c"cuStreamEndCapture" fn(*mut c_void, *mut *mut c_void) -> c_int;
+    destroy_graph = c"cuGraphDestroy" fn(*mut c_void) -> c_int;
 }
 
 /// The fake library with a world of this test's own. Tests of one process wait for each other; at the end everything must
@@ -217,7 +218,7 @@ impl Fake {
         ok("cuStreamWaitValue32", code);
     }
 
-    /// Begins or ends the capture of a graph.
+    /// Begins the capture of a graph, or ends it and drops the graph.
     pub fn capture(&self, stream: usize, begins: bool) {
         let stream = without_provenance_mut(stream);
         // SAFETY: handles are looked up, not followed; there is room for a graph's.
@@ -225,7 +226,9 @@ impl Fake {
             if begins {
                 (self.symbols.begin_capture)(stream, 0)
             } else {
-                (self.symbols.end_capture)(stream, &mut null_mut())
+                let mut graph = null_mut();
+                ok("ending", (self.symbols.end_capture)(stream, &mut graph));
+                (self.symbols.destroy_graph)(graph)
             }
         });
     }

@@ -1,22 +1,23 @@
 //! The driver's functions.
 
+use super::launching::*;
 use super::{CONTEXTS, call, current, with};
 use crate::work::Work;
 use crate::world::{Kind, Outcome, code};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;
 
-type Handle = *mut c_void;
+pub(super) type Handle = *mut c_void;
 
 /// # Safety
 /// It is writable.
-unsafe fn give<T>(into: *mut T, value: T) -> Outcome {
+pub(super) unsafe fn give<T>(into: *mut T, value: T) -> Outcome {
     // SAFETY: as the caller vouches.
     unsafe { into.write(value) };
     Ok(())
 }
 
-fn handle(number: usize) -> Handle {
+pub(super) fn handle(number: usize) -> Handle {
     std::ptr::without_provenance_mut(number)
 }
 
@@ -50,8 +51,13 @@ fn name_of(error: c_int) -> &'static CStr {
         100 => c"CUDA_ERROR_NO_DEVICE",
         101 => c"CUDA_ERROR_INVALID_DEVICE",
         201 => c"CUDA_ERROR_INVALID_CONTEXT",
+        218 => c"CUDA_ERROR_INVALID_PTX",
         400 => c"CUDA_ERROR_INVALID_HANDLE",
+        500 => c"CUDA_ERROR_NOT_FOUND",
         700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+        719 => c"CUDA_ERROR_LAUNCH_FAILED",
+        720 => c"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+        801 => c"CUDA_ERROR_NOT_SUPPORTED",
         900 => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         _ => c"CUDA_ERROR_UNKNOWN",
     }
@@ -122,7 +128,7 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
 unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
     call("cuDeviceGetAttribute", |_| {
         let known = match attribute {
-            16 => 132,
+            16 => MULTIPROCESSORS as c_int,
             75 => 9,
             76 => 0,
             95 | 122 => 1,
@@ -137,7 +143,7 @@ unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut size_t, _device: c_int) -> c_int {
     // SAFETY: as the caller vouches.
-    call("cuDeviceTotalMem", |_| unsafe { give(bytes, 16 << 30) })
+    call("cuDeviceTotalMem", |_| unsafe { give(bytes, MEMORY) })
 }
 
 #[unsafe(no_mangle)]
@@ -342,18 +348,6 @@ unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_int) -> 
     })
 }
 
-/// For tests.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, _mode: c_int) -> c_int {
-    call("cuStreamBeginCapture", |world| world.capture(stream.addr(), true))
-}
-
-/// For tests.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamEndCapture(stream: Handle, _graph: *mut Handle) -> c_int {
-    call("cuStreamEndCapture", |world| world.capture(stream.addr(), false))
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamQuery(stream: Handle) -> c_int {
     call("cuStreamQuery", |world| {
@@ -481,6 +475,21 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuEventDestroy" = cuEventDestroy_v2;
         "cuEventQuery" = cuEventQuery;
         "cuEventRecord" = cuEventRecord;
+        "cuEventElapsedTime" = cuEventElapsedTime;
+        "cuMemGetInfo" = cuMemGetInfo_v2;
+        "cuMemsetD8Async" = cuMemsetD8Async;
+        "cuModuleLoadDataEx" = cuModuleLoadDataEx;
+        "cuModuleGetFunction" = cuModuleGetFunction;
+        "cuModuleUnload" = cuModuleUnload;
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor" = cuOccupancyMaxActiveBlocksPerMultiprocessor;
+        "cuLaunchKernel" = cuLaunchKernel;
+        "cuLaunchCooperativeKernel" = cuLaunchCooperativeKernel;
+        "cuStreamBeginCapture" = cuStreamBeginCapture_v2;
+        "cuStreamEndCapture" = cuStreamEndCapture;
+        "cuGraphInstantiateWithFlags" = cuGraphInstantiateWithFlags;
+        "cuGraphLaunch" = cuGraphLaunch;
+        "cuGraphExecDestroy" = cuGraphExecDestroy;
+        "cuGraphDestroy" = cuGraphDestroy;
     };
     let is_there = !found.is_null() && with(|world| world.has(&wanted) && version <= world.version);
     // SAFETY: as the caller vouches.

@@ -20,8 +20,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// So many bytes of zeros; on a device, where the host must not touch them, or not.
-    pub(crate) fn new(len: usize, is_device: bool) -> Option<Mapping> {
+    /// So many bytes of zeros; where the host must not touch them, or where it may.
+    pub(crate) fn new(len: usize, is_hidden: bool) -> Option<Mapping> {
         let len = len.max(1);
         // SAFETY: a name; new mappings of a file of our own, which stays as long as they do.
         unsafe {
@@ -32,7 +32,7 @@ impl Mapping {
             let map = |rights| libc::mmap(null_mut(), len, rights, MAP_SHARED, file, 0);
             let fits = libc::ftruncate(file, len as libc::off_t) == 0;
             let inner = if fits { map(PROT_READ | PROT_WRITE) } else { MAP_FAILED };
-            let shown = if inner != MAP_FAILED && is_device { map(PROT_NONE) } else { inner };
+            let shown = if inner != MAP_FAILED && is_hidden { map(PROT_NONE) } else { inner };
             libc::close(file);
             if shown == MAP_FAILED {
                 return None;
@@ -54,6 +54,13 @@ impl Mapping {
         assert!(offset + len <= self.len && from.offset + len <= from.mapping.len, "copy past an end");
         // SAFETY: both ranges lie inside; the two may be one.
         unsafe { std::ptr::copy(from.mapping.inner.add(from.offset), self.inner.add(offset), len) };
+    }
+
+    /// Sets bytes from an offset on.
+    pub(crate) fn fill(&self, offset: usize, byte: u8, len: usize) {
+        assert!(offset + len <= self.len, "filled past the end");
+        // SAFETY: inside.
+        unsafe { self.inner.add(offset).write_bytes(byte, len) };
     }
 
     /// The number at an offset.

@@ -6,10 +6,13 @@
 
 mod fake;
 mod functions;
+mod kernels;
+mod launching;
 mod mapping;
 mod steering;
 
 pub use fake::{Fake, Memory};
+pub(crate) use kernels::{Kernel, Kernels};
 pub(crate) use mapping::Mapping;
 
 use crate::work::lock;

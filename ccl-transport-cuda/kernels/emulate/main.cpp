@@ -12,10 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../all_reduce.cu"
-#include "../finish.cu"
-#include "../interpret.cu"
-#include "../measure.cu"
+#include "kernels.h"
 
 thread_local Emulated emulated;
 
@@ -44,9 +41,6 @@ struct File {
         at += len;
     }
 };
-
-// Which kernel a case runs.
-enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING };
 
 // Memory of no type, for vectors. Fresh memory of a device is zero where flags are.
 struct Memory {
@@ -98,43 +92,7 @@ struct Case {
     Alarm *alarm;
 };
 
-template <class F> void interpret_family(const Launch &launch) {
-    SHARED(Shared, shared);
-    interpret<F>(launch, shared);
-}
-template <class F> void all_reduce_family(const Launch &launch, u64 what) {
-    SHARED(TeamShared, shared);
-    if (what == TWO_SHOT) two_shot<F>(launch, shared);
-    if (what == ONE_SHOT) one_shot<F>(launch, shared);
-    if (what == PACKETS) packets<F>(launch, shared);
-}
-
-// In the order of `Family::ALL`. A program with a planted bug is compiled for one type only.
-#if defined(PLANTED)
-#define INTERPRETER(family) interpret_family<SumsF32>
-#define ALL_REDUCE(family) all_reduce_family<SumsF32>
-#else
-#define INTERPRETER(family) interpret_family<family>
-#define ALL_REDUCE(family) all_reduce_family<family>
-#endif
-void (*const INTERPRETERS[])(const Launch &) = {
-    INTERPRETER(SumsI8),  INTERPRETER(SumsI16),  INTERPRETER(SumsI32),  INTERPRETER(SumsI64),  INTERPRETER(SumsF16),
-    INTERPRETER(SumsF32), INTERPRETER(SumsF64),  INTERPRETER(SumsBF16), INTERPRETER(SumsE4M3), INTERPRETER(SumsE5M2),
-    INTERPRETER(Order8),  INTERPRETER(Order16),  INTERPRETER(Order32),  INTERPRETER(Order64),  INTERPRETER(Bits),
-};
-void (*const ALL_REDUCES[])(const Launch &, u64) = {
-    nullptr, nullptr, nullptr, nullptr, ALL_REDUCE(SumsF16), ALL_REDUCE(SumsF32), nullptr, ALL_REDUCE(SumsBF16),
-};
-
-void launch(const Case &c, const Launch &launch) {
-    SHARED(Trouble, trouble);
-    switch (c.what) {
-    case INTERPRET: INTERPRETERS[c.family](launch); break;
-    case MEET: meet(launch, trouble); break;
-    case PING: ping(launch, trouble); break;
-    default: ALL_REDUCES[c.family](launch, c.what);
-    }
-}
+void launch(const Case &c, const Launch &launch) { play_kernel((What)c.what, c.family, launch); }
 
 Case read(File &file) {
     Case c = {};

@@ -9,6 +9,10 @@ pub(crate) type CUdeviceptr = u64;
 pub(crate) type CUcontext = *mut c_void;
 pub(crate) type CUstream = *mut c_void;
 pub(crate) type CUevent = *mut c_void;
+pub(crate) type CUmodule = *mut c_void;
+pub(crate) type CUfunction = *mut c_void;
+pub(crate) type CUgraph = *mut c_void;
+pub(crate) type CUgraphExec = *mut c_void;
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -35,9 +39,13 @@ pub(crate) const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
 pub(crate) const CU_MEMHOSTALLOC_DEVICEMAP: c_uint = 2;
 
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
+pub(crate) const CU_EVENT_DEFAULT: c_uint = 0;
 pub(crate) const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 pub(crate) const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub(crate) const CU_STREAM_CAPTURE_STATUS_NONE: c_int = 0;
+pub(crate) const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: c_int = 1;
+pub(crate) const CU_JIT_ERROR_LOG_BUFFER: c_int = 5;
+pub(crate) const CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
 
 /// The handles that are no streams but stand for default ones: the device's, and the thread's.
 pub(crate) const CU_STREAM_LEGACY: usize = 1;

@@ -48,6 +48,16 @@ impl Primary {
         self.context == context
     }
 
+    /// Bytes of the device's memory that are free, and all of them.
+    pub fn free_memory(&self) -> Result<(usize, usize)> {
+        let _entered = self.enter()?;
+        let (mut free, mut all) = (0, 0);
+        // SAFETY: room for two sizes.
+        let code = unsafe { (self.table().cuMemGetInfo)(&mut free, &mut all) };
+        self.driver.check(code, || "cuMemGetInfo".into())?;
+        Ok((free, all))
+    }
+
     /// Makes it the thread's current context until what is returned is dropped.
     pub fn enter(&self) -> Result<Entered<'_>> {
         // SAFETY: a context that is kept alive.

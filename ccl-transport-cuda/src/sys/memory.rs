@@ -27,14 +27,19 @@ impl DeviceMemory {
         Ok(DeviceMemory { primary: Arc::clone(primary), at, len })
     }
 
-    /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams do.
+    /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams like [`Stream`](super::Stream)'s do.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
         assert!(at <= self.len && bytes.len() <= self.len - at, "written past the end");
         let _entered = self.primary.enter()?;
         let to = self.at + at as u64;
         // SAFETY: inside of the memory, which is borrowed exclusively; and bytes that are borrowed.
         let code = unsafe { (self.primary.table().cuMemcpyHtoD)(to, bytes.as_ptr().cast(), bytes.len()) };
-        self.primary.driver().check(code, || format!("cuMemcpyHtoD of {} bytes", bytes.len()))
+        self.primary.driver().check(code, || format!("cuMemcpyHtoD of {} bytes", bytes.len()))?;
+        // The driver may have taken the bytes and not yet brought them: it does so in the order of the default stream.
+        let default = std::ptr::without_provenance_mut(CU_STREAM_LEGACY);
+        // SAFETY: the handle of the context's default stream.
+        let code = unsafe { (self.primary.table().cuStreamSynchronize)(default) };
+        self.primary.driver().check(code, || "cuStreamSynchronize of the default stream".into())
     }
 
     /// Copies a part of it to the host, and returns when it is there. It waits for nothing that streams do.
@@ -127,6 +132,16 @@ impl PinnedMemory {
         self.len
     }
 
+    /// Its first byte, and where devices see that.
+    pub(super) fn places(&self) -> Result<(NonNull<u8>, CUdeviceptr)> {
+        let _entered = self.primary.enter()?;
+        let (table, mut device) = (self.primary.table(), 0);
+        // SAFETY: room for an address, of memory that was allocated for devices.
+        let code = unsafe { (table.cuMemHostGetDevicePointer)(&mut device, self.at.as_ptr().cast(), 0) };
+        self.primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
+        Ok((self.at, device))
+    }
+
     /// Its bytes, to be read and written by whoever's turn it is: the owner knows.
     pub(crate) fn piece(&self) -> PieceMut {
         // SAFETY: as long as it lives; the owner, who alone can ask, orders who writes them.
@@ -159,12 +174,7 @@ impl Flags {
     /// So many, all 0.
     pub(crate) fn new(primary: &Arc<Primary>, count: usize) -> Result<Flags> {
         let memory = PinnedMemory::alloc(primary, count * Flags::STRIDE)?;
-        let _entered = primary.enter()?;
-        let mut device = 0;
-        // SAFETY: room for an address, of memory that was allocated for devices.
-        let code =
-            unsafe { (primary.table().cuMemHostGetDevicePointer)(&mut device, memory.at.as_ptr().cast(), 0) };
-        primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
+        let (_, device) = memory.places()?;
         Ok(Flags { memory, device })
     }
 

@@ -4,19 +4,24 @@ mod abi;
 mod asking;
 mod buffers;
 mod context;
+mod graph;
+mod kernel;
 mod memory;
 mod ordering;
 mod reading;
 mod table;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub(crate) use abi::*;
 pub(crate) use buffers::{awaited, buffers};
 pub use context::{Entered, Primary};
+pub use graph::Graph;
+pub use kernel::{Function, Module, Residency};
 pub use memory::DeviceMemory;
 pub(crate) use memory::{Flags, PinnedMemory};
-pub(crate) use ordering::Event;
-pub use ordering::Stream;
+pub use ordering::{Event, Stream};
 pub(crate) use reading::is_readable;
 pub(crate) use table::Table;
+pub(crate) use words::Words;

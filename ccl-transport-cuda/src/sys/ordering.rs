@@ -2,7 +2,7 @@
 
 use super::abi::*;
 use super::context::Primary;
-use super::memory::Flags;
+use super::memory::{DeviceMemory, Flags};
 use crate::driver::Driver;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::{Error, Result};
@@ -66,7 +66,7 @@ impl Stream {
         Err(Error::invalid(what, "give NULL, a stream from cclHostStreamCreate, or a CUDA stream"))
     }
 
-    fn check(&self, code: CUresult, call: &str) -> Result<()> {
+    pub(super) fn check(&self, code: CUresult, call: &str) -> Result<()> {
         self.primary.driver().check(code, || format!("{call} on device {}", self.primary.ordinal()))
     }
 
@@ -133,6 +133,23 @@ impl Stream {
         self.check(unsafe { (self.primary.table().cuStreamSynchronize)(self.stream) }, "cuStreamSynchronize")
     }
 
+    pub(super) fn primary(&self) -> &Arc<Primary> {
+        &self.primary
+    }
+
+    pub(super) fn raw(&self) -> CUstream {
+        self.stream
+    }
+
+    /// Fills memory with a byte, when what was put on it before is done.
+    pub fn fill(&self, memory: &mut DeviceMemory, byte: u8) -> Result<()> {
+        let _entered = self.primary.enter()?;
+        let (at, len) = (memory.address() as u64, memory.len());
+        // SAFETY: inside of memory that is borrowed exclusively; the driver frees it only when what is on streams is done.
+        let code = unsafe { (self.primary.table().cuMemsetD8Async)(at, byte, len, self.stream) };
+        self.check(code, "cuMemsetD8Async")
+    }
+
     /// Its handle, as a program gives it to a call.
     pub fn handle(&self) -> usize {
         self.stream.addr()
@@ -152,8 +169,8 @@ fn done(code: CUresult, check: impl FnOnce(CUresult) -> Result<()>) -> Result<bo
     if code == CUDA_ERROR_NOT_READY { Ok(false) } else { check(code).map(|()| true) }
 }
 
-/// A place in a stream's work that others can wait for.
-pub(crate) struct Event {
+/// A place in a stream's work that others can wait for, or that has a time.
+pub struct Event {
     primary: Arc<Primary>,
     event: CUevent,
 }
@@ -166,22 +183,41 @@ unsafe impl Sync for Event {}
 impl Event {
     /// One that is done: nothing was recorded.
     pub(crate) fn new(primary: &Arc<Primary>) -> Result<Event> {
+        Event::with(primary, CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// One that notes the time when it is reached.
+    pub fn timed(primary: &Arc<Primary>) -> Result<Event> {
+        Event::with(primary, CU_EVENT_DEFAULT)
+    }
+
+    fn with(primary: &Arc<Primary>, flags: u32) -> Result<Event> {
         let _entered = primary.enter()?;
         let mut event = null_mut();
         // SAFETY: room for a handle.
-        let code = unsafe { (primary.table().cuEventCreate)(&mut event, CU_EVENT_DISABLE_TIMING) };
+        let code = unsafe { (primary.table().cuEventCreate)(&mut event, flags) };
         primary.driver().check(code, || "cuEventCreate".into())?;
         Ok(Event { primary: Arc::clone(primary), event })
     }
 
     /// It now stands for all that was put on the stream so far.
-    pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
+    pub fn record(&self, stream: &Stream) -> Result<()> {
         let _entered = self.primary.enter()?;
         // SAFETY: both live.
         stream.check(
             unsafe { (self.primary.table().cuEventRecord)(self.event, stream.stream) },
             "cuEventRecord",
         )
+    }
+
+    /// Milliseconds from this to a later one. Both were made with [`timed`](Event::timed), recorded, and are done.
+    pub fn until(&self, later: &Event) -> Result<f32> {
+        let _entered = self.primary.enter()?;
+        let mut time = 0.0;
+        // SAFETY: room for a number, and events that live.
+        let code = unsafe { (self.primary.table().cuEventElapsedTime)(&mut time, self.event, later.event) };
+        self.primary.driver().check(code, || "cuEventElapsedTime".into())?;
+        Ok(time)
     }
 
     /// Whether that is done.

@@ -3,7 +3,7 @@
 use super::abi::*;
 use crate::driver::{NEEDED, Version};
 use ccl_core::{Error, Result};
-use libc::{c_char, c_int, c_uint, c_void, size_t};
+use libc::{c_char, c_int, c_uchar, c_uint, c_void, size_t};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
@@ -58,6 +58,8 @@ table! {
     cuPointerGetAttributes: fn(c_uint, *const c_int, *mut *mut c_void, CUdeviceptr);
     cuMemAlloc: fn(*mut CUdeviceptr, size_t);
     cuMemFree: fn(CUdeviceptr);
+    cuMemGetInfo: fn(*mut size_t, *mut size_t);
+    cuMemsetD8Async: fn(CUdeviceptr, c_uchar, size_t, CUstream);
     cuMemHostAlloc: fn(*mut *mut c_void, size_t, c_uint);
     cuMemHostGetDevicePointer: fn(*mut CUdeviceptr, *mut c_void, c_uint);
     cuMemFreeHost: fn(*mut c_void);
@@ -76,6 +78,19 @@ table! {
     cuEventDestroy: fn(CUevent);
     cuEventQuery: fn(CUevent);
     cuEventRecord: fn(CUevent, CUstream);
+    cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
+    cuModuleLoadDataEx: fn(*mut CUmodule, *const c_void, c_uint, *mut c_int, *mut *mut c_void);
+    cuModuleGetFunction: fn(*mut CUfunction, CUmodule, *const c_char);
+    cuModuleUnload: fn(CUmodule);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, size_t);
+    cuLaunchKernel: fn(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchCooperativeKernel: fn(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void);
+    cuStreamBeginCapture: fn(CUstream, c_int);
+    cuStreamEndCapture: fn(CUstream, *mut CUgraph);
+    cuGraphInstantiateWithFlags: fn(*mut CUgraphExec, CUgraph, u64);
+    cuGraphLaunch: fn(CUgraphExec, CUstream);
+    cuGraphExecDestroy: fn(CUgraphExec);
+    cuGraphDestroy: fn(CUgraph);
 }
 
 impl Table {

@@ -129,22 +129,28 @@ fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
     }
 }
 
-/// The kernels on threads of the CPU.
+/// The kernels on threads of the CPU: by themselves under ThreadSanitizer, and by the program that checks them on a GPU.
 fn emulated() -> Outcome {
-    let mut test =
-        command("cargo test --locked --package ccl-transport-cuda --features emulation --test emulation");
-    test.args(["--", "--nocapture", "--test-threads=1"]);
-    match tee(&mut test) {
-        Err(why) => Outcome::Failed(why),
-        Ok((success, output)) => match count_tests(&output) {
-            // The PTX is a test, too.
-            Outcome::Tests { passed, failed, skipped } if success => {
-                Outcome::Tests { passed: passed + 1, failed, skipped }
+    let mut output = String::new();
+    for package in ["ccl-transport-cuda", "ccl-gpu-check"] {
+        let line = format!("cargo test --locked --package {package} --features emulation --test emulation");
+        let mut test = command(&line);
+        test.args(["--", "--nocapture", "--test-threads=1"]);
+        match tee(&mut test) {
+            Err(why) => return Outcome::Failed(why),
+            Ok((success, printed)) => {
+                let is_named =
+                    matches!(count_tests(&printed), Outcome::Tests { failed, .. } if !failed.is_empty());
+                if !success && !is_named {
+                    return Outcome::Failed(format!("the emulation of {package} did not come to its end"));
+                }
+                output.push_str(&printed);
             }
-            Outcome::Tests { failed, .. } if failed.is_empty() => {
-                Outcome::Failed("the emulation did not come to its end".into())
-            }
-            other => other,
-        },
+        }
+    }
+    match count_tests(&output) {
+        // The PTX is a test, too.
+        Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
+        other => other,
     }
 }

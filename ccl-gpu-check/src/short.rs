@@ -1,0 +1,94 @@
+//! Short all-reduces in graphs.
+
+use crate::bench::{Bench, fill, verdict};
+use crate::case::{Case, plan};
+use crate::outcome::Outcome;
+use crate::time::microseconds;
+use ccl_core::{DataType, ReduceOp};
+use ccl_transport_cuda::gang::{GangError, TeamKernel};
+use ccl_transport_cuda::program::Geometry;
+use serde_json::{Value, json};
+
+/// Calls of a graph, one behind the other: what a call takes there, without what a launch of the graph takes.
+const IN_A_GRAPH: usize = 100;
+
+pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError> {
+    let mut all = Vec::new();
+    let sizes = bench.scale(&[8, 64, 512, 1024, 4096, 8192, 16384, 32768, 65536][..], &[8, 512]);
+    for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
+        outcome.say(format!(
+            "all_reduce of {ranks} in a graph, us: packets, one-shot, two-shot, plan oneshot, plan twoshot"
+        ));
+        for &bytes in sizes {
+            let mut best = Vec::new();
+            for kernel in 0..5 {
+                let found = fastest(bench, ranks, bytes, kernel, outcome)?;
+                best.push(found.as_ref().map_or("-".into(), |(time, _)| format!("{time:.2}")));
+                all.extend(found.map(|(_, told)| told));
+            }
+            outcome.say(format!("{bytes:>7} B  {}", best.join("  ")));
+        }
+        outcome.put("short", json!(all));
+    }
+    Ok(())
+}
+
+/// The kernel with the number of blocks and threads that is best for it.
+fn fastest(
+    bench: &Bench,
+    ranks: u32,
+    bytes: usize,
+    kernel: usize,
+    outcome: &mut Outcome,
+) -> Result<Option<(f64, Value)>, GangError> {
+    let mut best: Option<(f64, Value)> = None;
+    for &(blocks, threads) in bench.scale(&[(1, 128), (1, 512), (4, 256), (8, 512), (16, 512)][..], &[(1, 2)])
+    {
+        // No block without bytes.
+        if blocks > 1 && bytes < 64 * blocks as usize {
+            continue;
+        }
+        let case = case(ranks, bytes, kernel, blocks, threads);
+        if !bench.wants(&case.name()) {
+            continue;
+        }
+        let mut gang = match case.gang(bench) {
+            Err(GangError::TooLarge { .. }) => continue,
+            made => made?,
+        };
+        let inputs = case.inputs(1)?;
+        fill(&mut gang, &inputs)?;
+        gang.record(bench.scale(IN_A_GRAPH, 2))?;
+        let calls = bench.scale(IN_A_GRAPH, 2) as f64;
+        let time = microseconds(&gang, bench, bench.scale((21, 1), (1, 1)), || gang.replay())? / calls;
+        if let Some(what) = verdict(&gang, &case.right(&inputs)?)? {
+            outcome.fail(format!("{}: {what}", case.name()));
+            return Ok(None);
+        }
+        if best.as_ref().is_none_or(|(least, _)| time < *least) {
+            let told = json!({
+                "kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes,
+                "us": time, "blocks": gang.blocks(), "threads": threads,
+            });
+            best = Some((time, told));
+        }
+    }
+    Ok(best)
+}
+
+fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> Case {
+    let (count, dtype, op) = (bytes / 4, DataType::F32, ReduceOp::Sum);
+    let mut case = match kernel {
+        0 => Case::team(TeamKernel::Packets, ranks, count, dtype, op),
+        1 => Case::team(TeamKernel::OneShot, ranks, count, dtype, op),
+        2 => Case::team(TeamKernel::TwoShot, ranks, count, dtype, op),
+        3 => Case::plan(plan("oneshot", ranks), count, dtype, op),
+        _ => Case::plan(plan("twoshot", ranks), count, dtype, op),
+    };
+    // As many tiles as there are blocks for a lane.
+    let tile_bytes = (bytes / blocks as usize).next_multiple_of(64).max(64);
+    case.geometry = Geometry { slot_bytes: tile_bytes, shares: blocks, ..case.geometry };
+    case.tile_bytes = tile_bytes;
+    (case.shape.blocks, case.shape.threads) = (blocks, threads);
+    case
+}

@@ -1,0 +1,178 @@
+//! All steps without a GPU: over the fake driver, with the kernels on threads of the CPU.
+//!
+//! `cargo xtask kernels` runs it; it needs g++.
+
+// CI shows the table.
+#![allow(clippy::print_stdout)]
+
+use ccl_core::{DataType, ReduceOp};
+use ccl_fake_cuda::Fake;
+use ccl_transport_cuda::driver::Driver;
+use ccl_transport_cuda::gang::{Gang, GangError, Kernels, Shape, TeamKernel, Work};
+use ccl_transport_cuda::program::{Module, Rule};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Many times what it takes, for machines that are busy with other things.
+const SECONDS: u64 = 600;
+
+/// The kernels as a shared object, with a planted bug or without.
+fn object(bug: Option<&str>) -> PathBuf {
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
+    let object =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}.so", bug.unwrap_or("clean")));
+    let mut compile = Command::new("g++");
+    compile.args("-std=c++14 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas".split(' '));
+    // As on a device: a multiplication and an addition are two roundings.
+    compile.args(["-ffp-contract=off", "-fPIC", "-shared", "-pthread"]);
+    compile.args(bug.map(|bug| format!("-D{bug}=1")));
+    let output = compile.arg(source).arg("-o").arg(&object).output().expect("g++ is needed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// Where a test's results go; its own, and gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-check-{name}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        Folder(folder)
+    }
+
+    fn read(&self, step: &str) -> Value {
+        let text = std::fs::read_to_string(self.0.join(format!("{step}.json"))).expect("a result");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Runs the program; whether it succeeded, and what it printed.
+    fn run(&self, arguments: &[&str], driver: &Path, script: &str) -> (bool, String) {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ccl-gpu-check"));
+        program.args(arguments).args(["--small", "--out"]).arg(&self.0);
+        program.args(["--seconds", &(SECONDS / 6).to_string()]);
+        self.bounded(&mut program, driver, script)
+    }
+
+    /// The same for all steps, by the script for people.
+    fn check_sh(&self, driver: &Path, script: &str) -> (bool, String) {
+        let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/check.sh");
+        let mut bash = Command::new("bash");
+        bash.arg(check).arg("--small").env("GPU_CHECK", env!("CARGO_BIN_EXE_ccl-gpu-check"));
+        self.bounded(bash.env("OUT", &self.0), driver, script)
+    }
+
+    fn bounded(&self, program: &mut Command, driver: &Path, script: &str) -> (bool, String) {
+        let printed = self.0.join("printed");
+        std::fs::create_dir_all(&self.0).expect("a folder");
+        let open = || std::fs::File::options().create(true).append(true).open(&printed).expect("a file");
+        let mut child = program
+            .env("RDMACCL_CUDA", driver)
+            .env("RDMACCL_FAKE_CUDA", script)
+            .stdin(Stdio::null())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+            .expect("started");
+        let deadline = Instant::now() + Duration::from_secs(SECONDS);
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().expect("killed");
+                child.wait().expect("waited for");
+                panic!("{program:?}: not done in {SECONDS} s");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        (status.success(), std::fs::read_to_string(&printed).expect("text"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn all_steps_are_done_on_threads_of_the_cpu() {
+    let folder = Folder::new("all");
+    let (ok, printed) = folder.check_sh(&Fake::library(), &format!("kernels {}", object(None).display()));
+    println!("{printed}");
+    assert!(ok && printed.trim_end().ends_with("all steps are ok"), "{printed}");
+    // Not installed here, most likely; then it says that.
+    assert!(printed.contains("sanitizer  ok"), "{printed}");
+    for kernel in ["interpreter", "two-shot", "one-shot", "packets"] {
+        let tally = &folder.read("correct")["data"][kernel];
+        assert!(tally["cases"].as_u64() > Some(15), "{kernel}: {tally}");
+        assert_eq!((&tally["wrong"], &tally["too_large"]), (&Value::from(0), &Value::from(0)), "{kernel}");
+    }
+    assert!(folder.read("graphs")["data"]["graphs"]["replays"].as_u64() > Some(50));
+    let example = folder.read("abort")["data"]["abort"]["example"].to_string();
+    assert!(example.contains("waited for rank 0"), "{example}");
+    assert_eq!(folder.read("probe")["data"]["device"]["attributes"]["Multiprocessors"], 132);
+    let times = folder.read("time");
+    for (table, entries) in [("flags", 2), ("short", 10), ("large", 4)] {
+        let all = times["data"][table].as_array().expect("a table");
+        assert_eq!(all.len(), entries, "{table}: {all:?}");
+        assert!(all.iter().all(|entry| entry["us"].as_f64() > Some(0.0)), "{table}: {all:?}");
+    }
+}
+
+#[test]
+fn planted_bugs_are_found_by_correct() {
+    for (bug, only) in [("BUG_OTHER_READER", "one-shot"), ("BUG_HALF_PACKET", "packets")] {
+        let folder = Folder::new(bug);
+        let script = format!("kernels {}", object(Some(bug)).display());
+        // A matter of luck each time, and of none over several.
+        let caught = (0..8).any(|_| {
+            let (ok, printed) = folder.run(&["correct", "--only", only], &Fake::library(), &script);
+            let result = folder.read("correct");
+            assert_eq!(result["finished"], true, "{bug}: {printed}");
+            let wrong = result["data"][only]["wrong"].as_u64();
+            assert_eq!(ok, wrong == Some(0), "{bug}: {printed}");
+            println!("{bug}: {} of {} cases", result["data"][only]["wrong"], result["data"][only]["cases"]);
+            !ok
+        });
+        assert!(caught, "{bug} was not noticed");
+    }
+}
+
+#[test]
+fn what_would_not_run_all_at_once_is_refused_and_bad_code_says_why() {
+    let fake = Fake::start(&format!("kernels {}", object(None).display()));
+    let device = Driver::open(Fake::library().to_str()).expect("opened").device(0).expect("a device");
+    let primary = device.primary().expect("a context");
+    let kernels = Kernels::new(&primary);
+    let rule = Rule::new(DataType::F32, ReduceOp::Sum, 8).expect("fits");
+    let gang = |blocks| {
+        let shape = Shape { blocks, threads: 2, ..Shape::default() };
+        let work = Work::Team { kernel: TeamKernel::Meet, ranks: 8, count: 1, bytes: 0 };
+        Gang::new(&device, &kernels, work, &rule, &shape)
+    };
+    drop(gang(16).expect("128 blocks for 132 multiprocessors"));
+    let Err(error @ GangError::TooLarge { blocks: 136, fits: 132, .. }) = gang(17) else {
+        panic!("136 blocks for 132 multiprocessors")
+    };
+    assert!(error.to_string().contains("rdmaccl_meet in 136 blocks of 2 threads"), "{error}");
+    let bad = Module { name: "bad", code: "not PTX", kernels: &[] };
+    let Err(error) = ccl_transport_cuda::Module::load(&primary, &bad) else { panic!("it was loaded") };
+    let text = error.to_string();
+    assert!(text.contains("INVALID_PTX") && text.contains("line 1; error"), "{text}");
+    drop((kernels, primary, fake));
+}
+
+#[test]
+fn a_machine_without_a_driver_is_told_so() {
+    let folder = Folder::new("nothing");
+    let (ok, printed) = folder.run(&["all"], Path::new("/nowhere/libcuda.so"), "");
+    assert!(!ok && printed.contains("NOT ALL STEPS ARE OK"), "{printed}");
+    assert!(printed.contains("/nowhere/libcuda.so cannot be opened"), "{printed}");
+    let probe = folder.read("probe");
+    assert_eq!((&probe["ok"], &probe["finished"]), (&Value::from(false), &Value::from(true)));
+}
