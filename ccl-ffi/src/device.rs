@@ -193,7 +193,7 @@ impl Part {
             let mut content = turn.enter();
             let made = match &mut *content {
                 Content::Ready(communicator) => DeviceLine::make(steps, &face.alarm, |operations| {
-                    let mut batch = communicator.batch();
+                    let mut batch = communicator.batch().in_background();
                     operations.into_iter().for_each(|operation| batch.push(operation));
                     let batch = match limit {
                         Some(limit) => batch.timeout(limit),

@@ -121,7 +121,7 @@ fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
     // The order in which turns are waited for does not matter: they were taken together.
     let (mut entered, work): (Vec<InUse>, Vec<_>) =
         parts.into_iter().map(|part| ((part.turn.enter(), part.face), part.work)).unzip();
-    let result = make(&mut entered, work);
+    let result = make(&mut entered, work, is_asynchronous);
     if let Err(error) = &result {
         for (content, face) in &entered {
             let is_broken = matches!(&**content, Content::Ready(c) if c.broken().is_some());
@@ -133,12 +133,19 @@ fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
     result
 }
 
-fn make(entered: &mut [(Entered<'static, Content>, Arc<Face>)], work: Vec<Work>) -> Result<()> {
+fn make(
+    entered: &mut [(Entered<'static, Content>, Arc<Face>)],
+    work: Vec<Work>,
+    in_background: bool,
+) -> Result<()> {
     let mut batches: Vec<Batch<'_, 'static>> = Vec::new();
     for ((content, _), Work { slot, operations, limit }) in entered.iter_mut().zip(work) {
         let Content::Ready(communicator) = &mut **content else { return Err(comm::unusable(slot)) };
         let mut batch = communicator.batch();
         operations.into_iter().for_each(|operation| batch.push(operation));
+        if in_background {
+            batch = batch.in_background();
+        }
         batches.push(match limit {
             Some(limit) => batch.timeout(limit),
             None => batch,

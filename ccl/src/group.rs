@@ -25,12 +25,13 @@ pub struct Batch<'c, 'b> {
     core: &'c mut Core,
     operations: Vec<Operation<'b>>,
     limit: Option<Duration>,
+    in_background: bool,
 }
 
 impl Communicator {
     /// Begins a group of calls.
     pub fn batch<'b>(&mut self) -> Batch<'_, 'b> {
-        Batch { core: self.core(), operations: Vec::new(), limit: None }
+        Batch { core: self.core(), operations: Vec::new(), limit: None, in_background: false }
     }
 
     /// Sends `data` to rank `peer`, which must [`receive`](Communicator::receive) it. May return before the peer has it.
@@ -81,6 +82,13 @@ impl<'b> Batch<'_, 'b> {
         self
     }
 
+    /// They are made beside a thread that computes, such as by a [`Stream`](crate::Stream): where there are not cores for both, waiting leaves
+    /// that thread its own.
+    pub fn in_background(mut self) -> Self {
+        self.in_background = true;
+        self
+    }
+
     /// Makes the calls, and returns when this rank's part of all of them is done.
     pub fn run(self) -> Result<()> {
         run_together(vec![self])
@@ -90,8 +98,11 @@ impl<'b> Batch<'_, 'b> {
 /// Makes the calls of several communicators together, which may be ranks of one job that this thread drives alone.
 pub fn run_together(batches: Vec<Batch<'_, '_>>) -> Result<()> {
     let member = |batch| {
-        let Batch { core, operations, limit } = batch;
-        let member = Member::new(core, operations);
+        let Batch { core, operations, limit, in_background } = batch;
+        let mut member = Member::new(core, operations);
+        if in_background {
+            member = member.in_background();
+        }
         match limit {
             Some(limit) => member.timeout(limit),
             None => member,

@@ -8,7 +8,7 @@
 //! the caller waits for all shares by itself, as for any call, and shares the work out anew when something moves again. So
 //! there are no idle threads, and there is one place that watches, records and judges waits.
 
-use super::patience::{Patience, Wait};
+use super::patience::{Patience, Room, Wait};
 use super::plans::{self, Prepared};
 use super::routes::{Introduction, Routes};
 use super::{Communicator, Opener};
@@ -52,7 +52,7 @@ struct Worker<'c, 'b> {
     routes: &'c mut Routes,
     buffers: Buffers<'b>,
     health: &'c Health,
-    crowded: bool,
+    room: Room,
 }
 
 impl Crew {
@@ -138,7 +138,7 @@ fn threads(config: &Config, cores_per_rank: u32) -> u32 {
 impl Worker<'_, '_> {
     /// Runs the share until it is done, or until nothing has moved for a while.
     fn work(self) -> Result<()> {
-        let mut patience = Patience::new(self.crowded);
+        let mut patience = Patience::new(self.room);
         loop {
             match self.schedule.step(self.routes, &self.buffers)? {
                 Progress::Done => return Ok(()),
@@ -216,7 +216,7 @@ impl Communicator {
     ) -> Result<()> {
         loop {
             self.work_together(schedule, *buffers)?;
-            let mut patience = Patience::new(self.oversubscribed);
+            let mut patience = Patience::new(self.room);
             loop {
                 match self.step(schedule, buffers)? {
                     Progress::Done => return self.hand_on(schedule),
@@ -233,8 +233,8 @@ impl Communicator {
 
     /// Runs what is left of all shares until nothing moves any more.
     fn work_together(&mut self, schedule: usize, buffers: Buffers<'_>) -> Result<()> {
-        let (health, crowded) = (&*self.health, self.oversubscribed);
-        let worker = |(schedule, routes)| Worker { schedule, routes, buffers, health, crowded };
+        let (health, room) = (&*self.health, self.room);
+        let worker = |(schedule, routes)| Worker { schedule, routes, buffers, health, room };
         let own = &mut self.plans.schedules[schedule];
         let own = own.is_running().then(|| worker((own, &mut self.routes)));
         thread::scope(|scope| {

@@ -42,7 +42,7 @@ pub use abort::AbortHandle;
 use crew::Crew;
 use operation::is_long;
 pub use operation::{Operation, PIECE_BYTES};
-use patience::{Patience, Wait};
+use patience::{Patience, Room, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
 pub use record::Record;
@@ -104,7 +104,9 @@ pub struct Communicator {
     /// What every link has; the verifier proves that they suffice.
     credits: u32,
     level: Level,
-    oversubscribed: bool,
+    /// On what cores its calls wait, and those that are made in the background.
+    room: Room,
+    background_room: Room,
     /// Where the peers of this host believe that this rank runs.
     core: Option<u32>,
     plans: Plans,
@@ -189,7 +191,8 @@ impl Communicator {
             model,
             credits,
             level: prepare::level(&config)?,
-            oversubscribed: local * threads > cores,
+            room: if local * threads > cores { Room::Crowded } else { Room::Own },
+            background_room: if 2 * local * threads > cores { Room::Lent } else { Room::Own },
             core: None,
             plans: Plans::default(),
             transfers: Transfers::default(),
@@ -403,7 +406,7 @@ impl Communicator {
     /// Steps the started schedule until it is done.
     #[inline]
     fn finish(&mut self, schedule: usize, entry: Entry, buffers: &Buffers<'_>) -> Result<()> {
-        let mut patience = Patience::new(self.oversubscribed);
+        let mut patience = Patience::new(self.room);
         loop {
             match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
                 Progress::Done => return self.hand_on(schedule),

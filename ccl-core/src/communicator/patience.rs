@@ -4,8 +4,23 @@
 //! ranks than cores it depends on where the peer is. One that was last seen on the waiting rank's own core cannot be
 //! running now: every look is lost time, and the core is handed over at once. One of another core may well be
 //! running, so it is looked for about as long as a handover takes.
+//!
+//! A thread that makes calls in the background shares the core with one that computes, unless there are cores for both. It
+//! sleeps soon: who wakes it gives it the core at once, whereas a core that it only yields comes back after a
+//! scheduler's slice, milliseconds later.
 
 use std::time::{Duration, Instant};
+
+/// Whose the core is on which a rank waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    /// Its own.
+    Own,
+    /// There are more ranks than cores.
+    Crowded,
+    /// That of a thread which computes, while this one makes calls in the background.
+    Lent,
+}
 
 /// What to do about a blocked step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +43,8 @@ const SPINS: u32 = 2_000;
 /// The same where there are more ranks than cores and the peer is on another core: about 1 µs, which is less than the
 /// 1.3 µs of a handover. Measured: twice as many make calls of 64 KiB and more slower, half as many those of 8 bytes.
 const SPINS_IN_A_CROWD: u32 = 50;
+/// The same on a core that is lent: about 10 µs.
+const SPINS_ON_LENT: u32 = 200;
 /// Yields between two looks at the clock, after the first few: about 50 µs when nobody takes the core. Where others
 /// take it each yield may last a slice of theirs, milliseconds; that shows in the first few.
 const YIELDS_PER_LOOK: u32 = 128;
@@ -40,8 +57,7 @@ const PARK_TIME: Duration = Duration::from_millis(20);
 /// The state of one wait.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// More ranks than cores.
-    crowded: bool,
+    room: Room,
     /// In a crowd 0 until it is decided: for each wait, and anew after each yield.
     spin_limit: u32,
     spins: u32,
@@ -52,9 +68,13 @@ pub(super) struct Patience {
 
 impl Patience {
     #[inline]
-    pub(super) fn new(crowded: bool) -> Patience {
-        let spin_limit = if crowded { 0 } else { SPINS };
-        Patience { crowded, spin_limit, spins: 0, yields: 0, since: None }
+    pub(super) fn new(room: Room) -> Patience {
+        let spin_limit = match room {
+            Room::Own => SPINS,
+            Room::Crowded => 0,
+            Room::Lent => SPINS_ON_LENT,
+        };
+        Patience { room, spin_limit, spins: 0, yields: 0, since: None }
     }
 
     /// Something moved: patience is fresh again. Whether it had come to yielding.
@@ -62,7 +82,7 @@ impl Patience {
     pub(super) fn reset(&mut self) -> bool {
         self.spins = 0;
         self.yields = 0;
-        if self.crowded {
+        if self.room == Room::Crowded {
             self.spin_limit = 0;
         }
         self.since.take().is_some()
@@ -88,8 +108,10 @@ impl Patience {
     #[cold]
     fn after_spinning(&mut self) -> Wait {
         let since = *self.since.get_or_insert_with(Instant::now);
-        if self.crowded {
-            (self.spin_limit, self.spins) = (0, 0);
+        match self.room {
+            Room::Own => {}
+            Room::Crowded => (self.spin_limit, self.spins) = (0, 0),
+            Room::Lent => return Wait::Park(PARK_TIME),
         }
         self.yields += 1;
         let look = self.yields.is_power_of_two() || self.yields.is_multiple_of(YIELDS_PER_LOOK);
@@ -131,7 +153,7 @@ mod tests {
 
     #[test]
     fn with_a_core_each_it_spins_then_yields_then_parks() {
-        let mut patience = Patience::new(false);
+        let mut patience = Patience::new(Room::Own);
         assert_eq!(run_of(&mut patience, Wait::Spin, not_asked), (SPINS, Wait::Yield));
         assert_eq!(run_of(&mut patience, Wait::Yield, not_asked).1, Wait::Park(PARK_TIME));
         assert_eq!(patience.next(not_asked), Wait::Park(PARK_TIME), "who woke for nothing sleeps again");
@@ -143,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_core_is_handed_at_once_to_the_peer_that_waits_for_it() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::new(Room::Crowded);
         assert_eq!(run_of(&mut patience, Wait::Yield, || true).1, Wait::Park(PARK_TIME));
         assert!(patience.waited() >= YIELD_TIME);
         assert!(patience.reset());
@@ -151,8 +173,18 @@ mod tests {
     }
 
     #[test]
+    fn on_a_core_that_is_lent_it_sleeps_soon() {
+        let mut patience = Patience::new(Room::Lent);
+        let short = (SPINS_ON_LENT, Wait::Park(PARK_TIME));
+        assert_eq!(run_of(&mut patience, Wait::Spin, not_asked), short);
+        assert_eq!(patience.next(not_asked), Wait::Park(PARK_TIME));
+        assert!(patience.reset());
+        assert_eq!(run_of(&mut patience, Wait::Spin, not_asked), short);
+    }
+
+    #[test]
     fn yields_that_last_long_are_few() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::new(Room::Crowded);
         assert_eq!(patience.next(|| true), Wait::Yield);
         // As if others had kept the core for that long.
         patience.since = Some(Instant::now() - YIELD_TIME);
@@ -161,7 +193,7 @@ mod tests {
 
     #[test]
     fn in_a_crowd_a_peer_of_another_core_is_looked_for_before_each_yield() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::new(Room::Crowded);
         assert_eq!(run_of(&mut patience, Wait::Spin, nobody_near), (SPINS_IN_A_CROWD, Wait::Yield));
         assert_eq!(run_of(&mut patience, Wait::Spin, nobody_near), (SPINS_IN_A_CROWD, Wait::Yield));
         assert_eq!(patience.next(|| true), Wait::Yield, "meanwhile it has come to this core");

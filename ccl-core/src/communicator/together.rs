@@ -1,7 +1,7 @@
 //! Groups: calls that are started together and end together, on one communicator or several.
 
 use super::operation::{Operation, Transfer, What};
-use super::patience::{Patience, Wait};
+use super::patience::{Patience, Room, Wait};
 use super::plans::Prepared;
 use super::transfers::Side;
 use super::{Communicator, record};
@@ -24,6 +24,7 @@ pub struct Member<'c, 'b> {
     communicator: &'c mut Communicator,
     operations: Vec<Operation<'b>>,
     limit: Option<Duration>,
+    in_background: bool,
 }
 
 impl<'c, 'b> Member<'c, 'b> {
@@ -33,7 +34,7 @@ impl<'c, 'b> Member<'c, 'b> {
             true => operations.into_iter().flat_map(Operation::cut).collect(),
             false => operations,
         };
-        Member { communicator, operations, limit: None }
+        Member { communicator, operations, limit: None, in_background: false }
     }
 
     /// They may wait so long for peers without anything moving, whatever the configuration says.
@@ -42,10 +43,17 @@ impl<'c, 'b> Member<'c, 'b> {
         self
     }
 
+    /// They are made beside a thread that computes: where there are not cores for both, waiting leaves that thread its own.
+    pub fn in_background(mut self) -> Member<'c, 'b> {
+        self.in_background = true;
+        self
+    }
+
     /// Prepares everything and starts nothing.
     fn line_up(self) -> Result<Run<'c, 'b>> {
-        let mut run =
-            Run { communicator: self.communicator, prepared: Vec::new(), queues: Vec::new(), over: false };
+        let communicator = self.communicator;
+        let room = if self.in_background { communicator.background_room } else { communicator.room };
+        let mut run = Run { communicator, room, prepared: Vec::new(), queues: Vec::new(), over: false };
         run.communicator.limit = self.limit;
         run.prepared = run.communicator.line_up(self.operations)?;
         Ok(run)
@@ -77,6 +85,8 @@ pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
 /// What is left to do on one communicator.
 struct Run<'c, 'b> {
     communicator: &'c mut Communicator,
+    /// On what core its calls wait.
+    room: Room,
     /// What has no number yet.
     prepared: Vec<(Line, Prepared, Buffers<'b>)>,
     queues: Vec<Queue<'b>>,
@@ -162,7 +172,7 @@ fn is_an_end(error: &Error) -> bool {
 
 /// Steps all runs until they are done; an error comes with the index of its run.
 fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
-    let mut patience = Patience::new(runs.iter().any(|run| run.communicator.oversubscribed));
+    let mut patience = Patience::new(runs.iter().map(|run| run.room).max().unwrap_or(Room::Own));
     loop {
         let (mut moved, mut open) = (false, 0);
         for (index, run) in runs.iter_mut().enumerate() {

@@ -52,7 +52,7 @@ impl Communicator {
     /// Hands on what a call that is done has published: nobody would do it before the next call.
     #[inline]
     pub(super) fn hand_on(&mut self, schedule: usize) -> Result<()> {
-        let mut patience = Patience::new(self.oversubscribed);
+        let mut patience = Patience::new(self.room);
         while !self.flush()? {
             if self.health.is_aborted() {
                 return Err(ErrorKind::Aborted.into());
