@@ -27,6 +27,9 @@ pub(crate) fn remedy(code: CUresult) -> &'static str {
         34 => {
             "this is the toolkit's stub of libcuda: let the loader find the driver's own, or name it by RDMACCL_CUDA"
         }
+        46 => {
+            "another process has the device to itself: nvidia-smi -c DEFAULT lets several have it, or wait until it has ended"
+        }
         100 => "this process sees no device: look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
         101 => "give the number of a device that is there",
         201 | 709 => "the device's context is gone: do not reset the device while communicators use it",
