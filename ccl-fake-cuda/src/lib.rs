@@ -33,6 +33,7 @@
 //! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
 //! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
 //! | `kernels FILE` | the shared object with the kernels, which must be named before memory is made |
+//! | `attribute NUMBER VALUE` | what devices say when they are asked for this attribute |
 //! | `no-peers` | no device reaches the memory of another |
 //! | `allocations-wait` | an allocation of pinned memory waits until all streams of its device are done |
 

@@ -12,6 +12,7 @@ pub(crate) enum Command {
     Queues(usize),
     AllocationsWait,
     NoPeers,
+    Attribute(i32, i32),
     Kernels(String),
 }
 
@@ -56,6 +57,7 @@ fn command(line: &str) -> Result<Command, String> {
             0 => return Err("at least one".into()),
             queues => (&[], Command::Queues(queues)),
         },
+        "attribute" => (&[], Command::Attribute(number(next("NUMBER")?)?, number(next("VALUE")?)?)),
         "no-peers" => (&[], Command::NoPeers),
         "allocations-wait" => (&[], Command::AllocationsWait),
         "kernels" => (&[], Command::Kernels(next("FILE")?.to_string())),

@@ -93,8 +93,9 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
-    call("cuDeviceGetAttribute", |_| {
+    call("cuDeviceGetAttribute", |world| {
         let known = match attribute {
+            _ if world.attributes.contains_key(&attribute) => world.attributes[&attribute],
             16 => MULTIPROCESSORS as c_int,
             75 => 9,
             76 => 0,
