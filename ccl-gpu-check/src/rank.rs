@@ -17,7 +17,9 @@ const LIMIT: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(options: &Options, seconds: u64, rank: usize, ranks: usize) -> ! {
     let others = Others::new();
-    let played = Bench::open(options, seconds).and_then(|bench| play(&bench, rank, ranks, &others));
+    // A call that waits in vain is over before the step is.
+    let patience = seconds.saturating_sub(LIMIT.as_secs());
+    let played = Bench::open(options, patience).and_then(|bench| play(&bench, rank, ranks, &others));
     match played {
         Ok(done) => others.last(&json!({"done": done})),
         Err(error) => others.last(&json!({"failed": error.to_string()})),

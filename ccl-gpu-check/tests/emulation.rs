@@ -186,7 +186,7 @@ fn no_rank_outlives_the_step_when_its_time_is_over_and_when_it_is_killed() {
     for is_killed in [false, true] {
         let folder = Folder::new("outlive");
         let mut step = Command::new(env!("CARGO_BIN_EXE_ccl-gpu-check"));
-        step.args(["processes", "--small", "--seconds", "8", "--out"]).arg(&folder.0);
+        step.args(["processes", "--small", "--seconds", "18", "--out"]).arg(&folder.0);
         step.env("RDMACCL_CUDA", Fake::library()).env("RDMACCL_FAKE_CUDA", &script);
         let mut step = step.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
         let deadline = Instant::now() + Duration::from_secs(60);
