@@ -2,7 +2,7 @@
 # Proves and measures the kernels on a machine with one GPU, in less than ten minutes. docs/gpu-check.md says what each step shows.
 #
 #   gpu/check.sh               all steps
-#   gpu/check.sh STEP...       some: probe correct graphs abort threads time sanitizer
+#   gpu/check.sh STEP...       some: probe correct graphs abort threads processes time sanitizer
 #   gpu/check.sh --small ...   few ranks, threads and bytes
 #
 # It needs no network and no Rust where gpu/bin/ccl-gpu-check was brought along (`cargo xtask gpu` makes it), and builds it otherwise.
@@ -20,7 +20,7 @@ steps=()
 for word in "$@"; do
     case $word in
     --small) small=(--small) ;;
-    probe | correct | graphs | abort | threads | time | sanitizer) steps+=("$word") ;;
+    probe | correct | graphs | abort | threads | processes | time | sanitizer) steps+=("$word") ;;
     *) sed -n '2,6p' "$0" >&2 && exit 2 ;;
     esac
 done

@@ -311,6 +311,28 @@ fn info_goes_on_after_what_is_wrong_and_says_so() {
     assert!(status == 1 && out.contains("does not work") && out.contains("nosuch0"), "{out}");
 }
 
+/// The kernel shows neither of the two devices, so how far they are apart is not known.
+#[test]
+fn info_says_what_gpudirect_could_be_and_that_nothing_uses_it() {
+    let libraries = [ccl_fake_cuda::Fake::library(), ccl_fake_ibverbs::Fake::library()];
+    let [cuda, ibverbs] = libraries.map(|file| file.to_str().unwrap().to_string());
+    let variables = [
+        ("RDMACCL_CUDA", &*cuda),
+        ("RDMACCL_FAKE_CUDA", "attribute 116 1; attribute 124 1"),
+        ("RDMACCL_IBVERBS", &*ibverbs),
+        ("RDMACCL_FAKE_IBVERBS", "device soft0"),
+    ];
+    let (_, out, _) = run_with("info", &variables);
+    for words in [
+        "GPUDirect RDMA: no call uses it, what goes between hosts goes through pinned host memory; what would be chosen:",
+        "it could be, of device 0 and soft0: unknown distance: pinned memory (soft0 is software, which the processor runs)",
+    ] {
+        assert!(out.contains(words), "{out}");
+    }
+    let (_, out, _) = run_with("info", &[("RDMACCL_CUDA", &*cuda), ("RDMACCL_IBVERBS", "/nonexistent.so")]);
+    assert!(out.contains("nor could any: ") && out.contains("/nonexistent.so cannot be opened"), "{out}");
+}
+
 #[test]
 fn info_knows_the_launcher() {
     let torch = [("RANK", "1"), ("WORLD_SIZE", "6"), ("MASTER_ADDR", "n0"), ("MASTER_PORT", "29500")];

@@ -11,6 +11,8 @@ pub(crate) enum Command {
     Delay { seed: u64, microseconds: u64 },
     Queues(usize),
     AllocationsWait,
+    NoPeers,
+    Attribute(i32, i32),
     Kernels(String),
 }
 
@@ -55,6 +57,8 @@ fn command(line: &str) -> Result<Command, String> {
             0 => return Err("at least one".into()),
             queues => (&[], Command::Queues(queues)),
         },
+        "attribute" => (&[], Command::Attribute(number(next("NUMBER")?)?, number(next("VALUE")?)?)),
+        "no-peers" => (&[], Command::NoPeers),
         "allocations-wait" => (&[], Command::AllocationsWait),
         "kernels" => (&[], Command::Kernels(next("FILE")?.to_string())),
         other => return Err(format!("{other} is no command")),

@@ -65,20 +65,24 @@ pub(crate) fn fill(gang: &mut Gang, inputs: &[Vec<u8>]) -> Result<(), GangError>
 
 /// What is wrong after a call.
 pub(crate) fn verdict(gang: &Gang, right: &[Vec<u8>]) -> Result<Option<String>, GangError> {
-    if let Some(blame) = gang.failures().first() {
-        return Ok(Some(blame.to_string()));
-    }
     for (rank, right) in right.iter().enumerate() {
-        let found = gang.read(rank)?;
-        if let Some(at) = found.iter().zip(right).position(|(a, b)| a != b) {
-            let all = found.iter().zip(right).filter(|(a, b)| a != b).count();
-            return Ok(Some(format!(
-                "rank {rank}: {all} of {} bytes are wrong, first byte {at}",
-                right.len()
-            )));
+        if let Some(what) = verdict_of(gang, rank, right)? {
+            return Ok(Some(what));
         }
     }
     Ok(None)
+}
+
+/// What is wrong with one rank, or with any whose blocks say so.
+pub(crate) fn verdict_of(gang: &Gang, rank: usize, right: &[u8]) -> Result<Option<String>, GangError> {
+    if let Some(blame) = gang.failures().first() {
+        return Ok(Some(blame.to_string()));
+    }
+    let found = gang.read(rank)?;
+    Ok(found.iter().zip(right).position(|(a, b)| a != b).map(|at| {
+        let all = found.iter().zip(right).filter(|(a, b)| a != b).count();
+        format!("rank {rank}: {all} of {} bytes are wrong, first byte {at}", right.len())
+    }))
 }
 
 /// The one in the middle.

@@ -102,6 +102,15 @@ impl Case {
 
     /// Its ranks on the device.
     pub(crate) fn gang(&self, bench: &Bench) -> Result<Gang, GangError> {
+        self.make(|work, rule| Gang::new(&bench.device, &bench.kernels, work, rule, &self.shape))
+    }
+
+    /// One of its ranks.
+    pub(crate) fn alone(&self, bench: &Bench, rank: usize) -> Result<Gang, GangError> {
+        self.make(|work, rule| Gang::alone(&bench.device, &bench.kernels, work, rule, &self.shape, rank))
+    }
+
+    fn make(&self, gang: impl FnOnce(Work<'_>, &Rule) -> Result<Gang, GangError>) -> Result<Gang, GangError> {
         let rule = if self.plan.spec.collective.reduces() {
             Rule::new(self.dtype, self.op, self.plan.spec.ranks)?
         } else {
@@ -121,7 +130,7 @@ impl Case {
                 Work::Plan(&programs)
             }
         };
-        Gang::new(&bench.device, &bench.kernels, work, &rule, &self.shape)
+        gang(work, &rule)
     }
 
     fn layout(&self, rank: u32) -> Result<Layout, GangError> {

@@ -19,8 +19,10 @@ mod graphs;
 mod large;
 mod outcome;
 mod probe;
+mod processes;
 #[path = "../../ccl-transport-cuda/tests/emulation/random.rs"]
 mod random;
+mod rank;
 mod short;
 mod threads;
 mod time;
@@ -60,6 +62,12 @@ struct Options {
     /// Seconds for a step, in place of its own deadline
     #[arg(long)]
     seconds: Option<u64>,
+    /// Be this one of the ranks that the step `processes` starts
+    #[arg(long, hide = true, requires = "ranks")]
+    rank: Option<usize>,
+    /// How many there are
+    #[arg(long, hide = true)]
+    ranks: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,19 +86,22 @@ enum What {
     Abort,
     /// Ranks as threads, each with launches and a stream of its own
     Threads,
+    /// Ranks as processes, each with memory of its own that the others open
+    Processes,
     /// How long everything takes
     Time,
 }
 
 impl What {
     /// The steps in their order, with the seconds that each may take. All together fit into ten minutes.
-    const STEPS: [(What, u64); 6] = [
-        (What::Probe, 60),
-        (What::Correct, 120),
+    const STEPS: [(What, u64); 7] = [
+        (What::Probe, 40),
+        (What::Correct, 110),
         (What::Graphs, 60),
         (What::Abort, 40),
-        (What::Threads, 60),
-        (What::Time, 140),
+        (What::Threads, 50),
+        (What::Processes, 40),
+        (What::Time, 135),
     ];
 
     fn name(self) -> String {
@@ -134,6 +145,9 @@ fn one(step: What, options: &Options) -> bool {
         // The same code as timeout(1).
         std::process::exit(124);
     });
+    if let (Some(rank), Some(ranks)) = (options.rank, options.ranks) {
+        rank::run(options, seconds, rank, ranks);
+    }
     let mut outcome = Outcome::new(&step.name(), &options.out);
     let result = Bench::open(options, seconds).and_then(|bench| match step {
         What::Probe => probe::run(&bench, &mut outcome),
@@ -141,6 +155,7 @@ fn one(step: What, options: &Options) -> bool {
         What::Graphs => graphs::run(&bench, &mut outcome),
         What::Abort => abort::run(&bench, &mut outcome),
         What::Threads => threads::run(&bench, &mut outcome),
+        What::Processes => processes::run(&bench, options, seconds, &mut outcome),
         What::Time => time::run(&bench, &mut outcome),
         What::All | What::Table => Ok(()),
     });

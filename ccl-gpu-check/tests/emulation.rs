@@ -113,6 +113,12 @@ fn all_steps_are_done_on_threads_of_the_cpu() {
         assert_eq!((&tally["wrong"], &tally["too_large"]), (&Value::from(0), &Value::from(0)), "{kernel}");
     }
     assert!(folder.read("graphs")["data"]["graphs"]["replays"].as_u64() > Some(50));
+    let processes = &folder.read("processes")["data"]["processes"];
+    assert_eq!(
+        (&processes["cases"], &processes["left_out"]),
+        (&Value::from(6), &Value::from(0)),
+        "{processes}"
+    );
     let example = folder.read("abort")["data"]["abort"]["example"].to_string();
     assert!(example.contains("waited for rank 0"), "{example}");
     assert_eq!(folder.read("probe")["data"]["device"]["attributes"]["Multiprocessors"], 132);
@@ -140,6 +146,72 @@ fn planted_bugs_are_found_by_correct() {
             !ok
         });
         assert!(caught, "{bug} was not noticed");
+    }
+}
+
+#[test]
+fn planted_bugs_and_handles_that_do_not_open_are_found_by_processes() {
+    let folder = Folder::new("processes");
+    let bugs = format!("kernels {}", object(Some("BUG_NO_EXIT")).display());
+    // Who leaves before all have written has not got all; who is last has.
+    let caught = (0..8).any(|_| !folder.run(&["processes", "--only", "two-shot"], &Fake::library(), &bugs).0);
+    let result = folder.read("processes");
+    let why = result["failures"][0].to_string();
+    assert!(caught && result["finished"] == true, "{result}");
+    assert!(why.contains("3 ranks as processes: two-shot") && why.contains("bytes are wrong"), "{why}");
+    let closed = format!("kernels {}; fail cuIpcOpenMemHandle code=205 nth=2", object(None).display());
+    let (ok, printed) = folder.run(&["processes"], &Fake::library(), &closed);
+    assert!(
+        !ok && printed.contains("CUDA_ERROR_MAP_FAILED (205)") && printed.contains("--ipc=host"),
+        "{printed}"
+    );
+}
+
+/// The processes that a process has started and that run.
+fn children(process: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    list.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// Whether it runs, and is not only waited for by whoever inherits it.
+fn runs(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+}
+
+#[test]
+fn no_rank_outlives_the_step_when_its_time_is_over_and_when_it_is_killed() {
+    // Work takes seconds before it begins.
+    let script = format!("kernels {}; delay 7 20000000", object(None).display());
+    for is_killed in [false, true] {
+        let folder = Folder::new("outlive");
+        let mut step = Command::new(env!("CARGO_BIN_EXE_ccl-gpu-check"));
+        step.args(["processes", "--small", "--seconds", "18", "--out"]).arg(&folder.0);
+        step.env("RDMACCL_CUDA", Fake::library()).env("RDMACCL_FAKE_CUDA", &script);
+        let mut step = step.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ranks = loop {
+            let ranks = children(step.id());
+            if ranks.len() == 3 {
+                break ranks;
+            }
+            assert!(Instant::now() < deadline && runs(step.id()), "it has started {ranks:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if is_killed {
+            step.kill().expect("killed");
+        }
+        let status = step.wait().expect("a child");
+        assert!(!status.success());
+        if !is_killed {
+            assert!(!ranks.iter().any(|rank| runs(*rank)), "killed and waited for");
+            let why = folder.read("processes")["failures"].to_string();
+            assert!(why.contains("no time is left, and rank"), "{why}");
+        }
+        while ranks.iter().any(|rank| runs(*rank)) {
+            assert!(Instant::now() < deadline, "a rank goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

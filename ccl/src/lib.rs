@@ -46,6 +46,8 @@ mod element;
 #[cfg(not(loom))]
 pub mod flight;
 #[cfg(not(loom))]
+mod gpudirect;
+#[cfg(not(loom))]
 mod group;
 #[cfg(not(loom))]
 mod shrink;
@@ -85,6 +87,7 @@ pub use {
     ccl_transport_shm::SharedMemory,
     communicator::{Communicator, Description},
     element::{Element, F8E4M3, F8E5M2},
+    gpudirect::gpudirect,
     group::{Batch, run_together},
     stream::Stream,
     sys::spawn_quiet,

@@ -124,6 +124,7 @@ fn gpu(config: &Config) -> Transport {
     let works = match devices {
         Ok(devices) => {
             notes.extend(devices.iter().map(|device| format!("works: {device}")));
+            notes.extend(gpudirect(config));
             true
         }
         Err(error) => {
@@ -133,6 +134,18 @@ fn gpu(config: &Config) -> Transport {
         }
     };
     Transport { name: "cuda", what, works, notes }
+}
+
+/// What NICs could do with the memory of GPUs.
+fn gpudirect(config: &Config) -> Vec<String> {
+    let unused = "GPUDirect RDMA: no call uses it, what goes between hosts goes through pinned host memory";
+    match ccl::gpudirect(config) {
+        Ok(pairs) => {
+            let told = pairs.into_iter().map(|pair| format!("it could be, of {pair}"));
+            std::iter::once(format!("{unused}; what would be chosen:")).chain(told).collect()
+        }
+        Err(error) => vec![format!("{unused}; nor could any: {error}")],
+    }
 }
 
 /// GPUs that the kernel shows, whatever the driver's library says.

@@ -62,6 +62,21 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     unsafe { register("reg_mr_iova2", pd, at, length, access) }
 }
 
+/// Memory of other devices there is none here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    _pd: *mut ibv_pd,
+    _offset: u64,
+    _length: size_t,
+    _iova: u64,
+    fd: c_int,
+    _access: c_int,
+) -> *mut ibv_mr {
+    let scripted = with(|world| world.call("reg_dmabuf_mr"));
+    let errno = if fd < 0 { libc::EBADF } else { libc::EOPNOTSUPP };
+    fail(scripted.err().unwrap_or(errno), null_mut())
+}
+
 /// # Safety
 /// A live domain.
 unsafe fn register(

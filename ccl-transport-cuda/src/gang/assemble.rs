@@ -131,19 +131,20 @@ impl Assembly {
         Places { bytes: room.0, calls, finishes, ranks: all, links, words: Vec::new() }
     }
 
-    /// All words of the memory, which begins at `base`.
+    /// All words of the memory of each rank, which begins at its base. Where all ranks share one memory, their bases are one.
     pub(super) fn image(
         &self,
         places: &mut Places,
-        base: u64,
+        bases: &[u64],
         words: &Words,
         rule: &Rule,
         shape: &Shape,
     ) -> Result<Vec<(usize, Vec<u64>)>, GangError> {
-        let at = |offset: usize| base + offset as u64;
+        places.words.clear();
         let mut image = Vec::new();
         let blocks = self.blocks() as usize;
         for (rank, of) in places.ranks.iter().enumerate() {
+            let at = |offset: usize| bases[rank] + offset as u64;
             let (from, into) = &of.buffers;
             let mut call = Call {
                 program: 0,
@@ -164,23 +165,33 @@ impl Assembly {
                     (call.program, call.wires, call.scratch) = (at(of.program), at(of.wires), at(of.scratch));
                     image.push((of.program, programs[rank].words().to_vec()));
                     let wires = programs[rank].ends().iter().flat_map(|end| {
-                        let rank = rank as u32;
-                        let (key, side) = match end.direction {
-                            Direction::Send => ((rank, end.peer, end.channel), 0),
-                            Direction::Receive => ((end.peer, rank, end.channel), 1),
+                        let own = rank as u32;
+                        let (from, to, side) = match end.direction {
+                            Direction::Send => (own, end.peer, 0),
+                            Direction::Receive => (end.peer, own, 1),
                         };
-                        places.links[&key][side].words().map(|offset| base + offset)
+                        let Wire { slots, flags, credit, count } =
+                            places.links[&(from, to, end.channel)][side];
+                        let (sender, receiver) = (bases[from as usize], bases[to as usize]);
+                        let count = bases[rank] + count;
+                        Wire {
+                            slots: receiver + slots,
+                            flags: receiver + flags,
+                            credit: sender + credit,
+                            count,
+                        }
+                        .words()
                     });
                     image.push((of.wires, wires.collect()));
                 }
                 Assembly::Team { count, .. } => {
                     (call.team, call.count) = (at(of.team), *count);
-                    let members = places.ranks.iter().map(|of| Member {
-                        flags: at(of.flags),
-                        stage: at(of.stage),
-                        packets: at(of.packets),
-                        input: at(of.buffers.0.start),
-                        output: at(of.buffers.1.start),
+                    let members = places.ranks.iter().zip(bases).map(|(of, base)| Member {
+                        flags: base + of.flags as u64,
+                        stage: base + of.stage as u64,
+                        packets: base + of.packets as u64,
+                        input: base + of.buffers.0.start as u64,
+                        output: base + of.buffers.1.start as u64,
                     });
                     let room = self.room() as u64;
                     let team = Team {

@@ -3,10 +3,11 @@
 //! A [`Gang`] has everything that a call of the kernels needs, for all of its ranks, in the memory of one device: buffers, links with
 //! their slots, flags, credits and counts, teams, and in host memory the alarm and the reports. It plays them all in one cooperative
 //! launch, which runs at once or is refused: so ranks that wait for each other cannot wait for one that has no room. The same ranks can
-//! be launched one by one, each on a stream of its own, and be recorded in a graph.
+//! be launched one by one, each on a stream of its own, be recorded in a graph, and be in processes of their own ([`Gang::alone`]).
 //!
 //! It is how kernels are tested and measured on a machine with one device. No call of the library uses it.
 
+mod apart;
 mod assemble;
 mod blame;
 mod error;
@@ -18,6 +19,7 @@ pub use kernels::Kernels;
 
 use crate::driver::{Attribute, Device};
 use crate::program::{Launch, Program, Report, Rule};
+use crate::sharing::Mapped;
 use crate::sys::{DeviceMemory, Function, Graph, Stream, Words};
 use assemble::{Assembly, Places};
 use ccl_core::Result;
@@ -90,10 +92,16 @@ pub struct Gang {
     finish: Option<Function>,
     grid: Grid,
     memory: DeviceMemory,
+    /// Others' memory, of a rank that is alone.
+    mapped: Vec<Mapped>,
     /// What the memory holds at first, where it is not zero.
     image: Vec<(usize, Vec<u64>)>,
     places: Places,
     assembly: Assembly,
+    rule: Rule,
+    shape: Shape,
+    /// The ranks that are launched here.
+    present: Range<usize>,
     /// The alarm, and then a report for each block.
     words: Words,
     graph: Option<Graph>,
@@ -105,7 +113,6 @@ pub struct Gang {
 /// Blocks of a rank, and threads of a block.
 #[derive(Clone, Copy)]
 struct Grid {
-    ranks: u32,
     blocks: u32,
     threads: u32,
 }
@@ -119,28 +126,60 @@ impl Gang {
         rule: &Rule,
         shape: &Shape,
     ) -> Result<Gang, GangError> {
+        let mut gang = Gang::make(device, kernels, work, rule, shape, None)?;
+        let bases = vec![gang.memory.address() as u64; gang.ranks()];
+        gang.assemble(&bases)?;
+        Ok(gang)
+    }
+
+    /// Without what its memory holds; of all ranks, or of one.
+    fn make(
+        device: &Device,
+        kernels: &Kernels,
+        work: Work<'_>,
+        rule: &Rule,
+        shape: &Shape,
+        alone: Option<usize>,
+    ) -> Result<Gang, GangError> {
         let (function, finish) = kernels.of(work, rule)?;
         let assembly = Assembly::new(work, shape)?;
-        let grid = Grid { ranks: assembly.ranks() as u32, blocks: assembly.blocks(), threads: shape.threads };
+        let ranks = assembly.ranks();
+        let present = alone.map_or(0..ranks, |rank| rank..rank + 1);
+        assert!(present.end <= ranks, "no such rank");
+        let grid = Grid { blocks: assembly.blocks(), threads: shape.threads };
         let processors = device.attribute(Attribute::Multiprocessors)?.unwrap_or(0).unsigned_abs();
         let fits = processors * function.blocks_at_once(grid.threads)?;
-        if grid.ranks * grid.blocks > fits {
-            let (kernel, blocks, threads) = (function.name().into(), grid.ranks * grid.blocks, grid.threads);
+        let blocks = present.len() as u32 * grid.blocks;
+        if blocks > fits {
+            let (kernel, threads) = (function.name().into(), grid.threads);
             return Err(GangError::TooLarge { kernel, blocks, threads, fits });
         }
         let primary = kernels.primary();
-        let mut places = assembly.places();
-        let memory = DeviceMemory::alloc(primary, places.bytes())?;
-        let words = Words::new(primary, 1 + assembly.ranks() * grid.blocks as usize * Report::WORDS)?;
-        let image = assembly.image(&mut places, memory.address() as u64, &words, rule, shape)?;
-        let streams = (0..assembly.ranks()).map(|_| Stream::new(primary));
-        let own = streams.collect::<Result<_>>()?;
-        let stream = Stream::new(primary)?;
-        let graph = None;
-        let mut gang =
-            Gang { function, finish, grid, memory, image, places, assembly, words, graph, stream, own };
-        gang.reset()?;
-        Ok(gang)
+        let places = assembly.places();
+        let streams = (0..ranks).map(|_| Stream::new(primary));
+        Ok(Gang {
+            function,
+            finish,
+            grid,
+            memory: DeviceMemory::alloc(primary, places.bytes())?,
+            mapped: Vec::new(),
+            image: Vec::new(),
+            places,
+            words: Words::new(primary, 1 + ranks * grid.blocks as usize * Report::WORDS)?,
+            assembly,
+            rule: *rule,
+            shape: *shape,
+            present,
+            graph: None,
+            stream: Stream::new(primary)?,
+            own: streams.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Fills the memory, where each rank's is at an address of its own.
+    fn assemble(&mut self, bases: &[u64]) -> Result<(), GangError> {
+        self.image = self.assembly.image(&mut self.places, bases, &self.words, &self.rule, &self.shape)?;
+        Ok(self.reset()?)
     }
 
     /// Makes all memory what it was at first: after a call that failed nothing else can be done with its links. Nothing may run.
@@ -228,24 +267,24 @@ impl Gang {
         self.stream.copy(buffers.input(), buffers.output())
     }
 
-    /// Launches the call for all ranks, behind the last.
+    /// Launches the call for all ranks that are here, behind the last.
     pub fn launch(&self) -> Result<()> {
-        self.launch_from(0, Residency::Together)
+        self.launch_ranks(self.present.clone(), Residency::Together)
     }
 
     /// The same without the first ranks, which never come. The others wait for them.
     pub fn launch_without(&self, first: usize) -> Result<()> {
-        self.launch_from(first, Residency::Together)
+        self.launch_ranks(first..self.present.end, Residency::Together)
     }
 
-    fn launch_from(&self, first: usize, residency: Residency) -> Result<()> {
-        let Grid { ranks, blocks, threads } = self.grid;
+    fn launch_ranks(&self, ranks: Range<usize>, residency: Residency) -> Result<()> {
+        let Grid { blocks, threads } = self.grid;
         let base = self.memory.address() as u64;
-        let grid = ((ranks - first as u32) * blocks, threads);
-        let calls = Launch::Gang(base + self.places.call(first), blocks).words();
+        let grid = (ranks.len() as u32 * blocks, threads);
+        let calls = Launch::Gang(base + self.places.call(ranks.start), blocks).words();
         self.function.launch(&self.stream, calls, grid, residency)?;
         if let Some(finish) = &self.finish {
-            let calls = Launch::Gang(base + self.places.finish(first), blocks).words();
+            let calls = Launch::Gang(base + self.places.finish(ranks.start), blocks).words();
             finish.launch(&self.stream, calls, grid, Residency::Any)?;
         }
         Ok(())
@@ -270,7 +309,9 @@ impl Gang {
     /// which run at once as long as nothing else is on the device: it says which.
     pub fn record(&mut self, times: usize) -> Result<Residency> {
         let record = |residency| {
-            Graph::record(&self.stream, || (0..times).try_for_each(|_| self.launch_from(0, residency)))
+            Graph::record(&self.stream, || {
+                (0..times).try_for_each(|_| self.launch_ranks(self.present.clone(), residency))
+            })
         };
         let (graph, residency) = match record(Residency::Together) {
             Ok(graph) => (graph, Residency::Together),

@@ -133,7 +133,7 @@ impl Stream {
         self.check(unsafe { (self.primary.table().cuStreamSynchronize)(self.stream) }, "cuStreamSynchronize")
     }
 
-    pub(super) fn primary(&self) -> &Arc<Primary> {
+    pub(crate) fn primary(&self) -> &Arc<Primary> {
         &self.primary
     }
 

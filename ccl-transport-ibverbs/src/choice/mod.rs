@@ -12,12 +12,16 @@
 //! | queue pairs per connection, PCIe ordering | [`paths`] | link layer, bond, the variables of that name |
 //! | where a process begins | [`nearness`] | NUMA node, number of the rank on its host |
 //! | how much is on its way | [`window`] | bandwidth × delay |
+//! | how far devices are apart | [`distance`] | their places on PCI Express, NUMA nodes |
+//! | whether GPUDirect could be used | [`gpudirect`] | the GPU's driver, the NIC's answer, modules, distance |
 //!
 //! A [`Choice`] has its `why`, in plain words; what cannot be is an error that names the cure. [`table`] says it all in a line.
 
 use std::fmt;
 
+pub mod distance;
 pub mod gid;
+pub mod gpudirect;
 pub mod mtu;
 pub mod nearness;
 pub mod pairing;

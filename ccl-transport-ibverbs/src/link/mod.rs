@@ -44,6 +44,7 @@ mod transport;
 mod wire;
 mod work;
 
+pub(crate) use survey::open;
 pub use survey::survey;
 pub use transport::IbTransport;
 pub use work::Work;

@@ -123,6 +123,19 @@ impl Pd {
         Ok(Pd { pd: NonNull::new(pd).ok_or_else(last)?, context })
     }
 
+    /// What is said to a dma-buf of no bytes whose descriptor is none; `None`: there is no such function.
+    pub(crate) fn refuse_dma_buf(&self) -> Option<io::Error> {
+        let register = self.context.table.reg_dmabuf_mr?;
+        // SAFETY: a live domain and numbers.
+        let mr = unsafe { register(self.raw(), 0, 0, 0, -1, 0) };
+        let error = last();
+        if !mr.is_null() {
+            // SAFETY: just registered, if what cannot be has been done.
+            unsafe { (self.context.table.ibv_dereg_mr)(mr) };
+        }
+        Some(error)
+    }
+
     pub(super) fn raw(&self) -> *mut ibv_pd {
         self.pd.as_ptr()
     }

@@ -73,6 +73,8 @@ table! {
         fork_init: fn() -> c_int = "ibv_fork_init", BASE;
         reg_mr_iova2: fn(*mut ibv_pd, *mut c_void, size_t, u64, libc::c_uint) -> *mut ibv_mr
             = "ibv_reg_mr_iova2", c"IBVERBS_1.8";
+        reg_dmabuf_mr: fn(*mut ibv_pd, u64, size_t, u64, c_int, c_int) -> *mut ibv_mr
+            = "ibv_reg_dmabuf_mr", c"IBVERBS_1.12";
         query_gid_table: fn(*mut ibv_context, *mut ibv_gid_entry, size_t, u32, size_t) -> ssize_t
             = "_ibv_query_gid_table", c"IBVERBS_1.11";
     }

@@ -45,6 +45,7 @@ impl Library {
         let optional = [
             ("ibv_fork_init", self.0.fork_init.is_some()),
             ("ibv_reg_mr_iova2", self.0.reg_mr_iova2.is_some()),
+            ("ibv_reg_dmabuf_mr", self.0.reg_dmabuf_mr.is_some()),
             ("_ibv_query_gid_table", self.0.query_gid_table.is_some()),
         ];
         optional.iter().filter(|(_, present)| !present).map(|(name, _)| *name).collect()

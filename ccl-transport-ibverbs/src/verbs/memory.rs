@@ -47,6 +47,12 @@ impl ProtectionDomain {
         self.region(extent, access, None)
     }
 
+    /// Offers the device a dma-buf that is none, and gives the number of its error: EBADF, if it would take a real one. `None`: this
+    /// libibverbs does not know of them.
+    pub fn refuse_dma_buf(&self) -> Option<i32> {
+        self.raw.refuse_dma_buf().map(|error| error.raw_os_error().unwrap_or(0))
+    }
+
     /// A queue pair.
     pub fn queue_pair(&self, setup: &QueuePairSetup<'_>) -> Result<QueuePair> {
         QueuePair::new(self, setup)
