@@ -70,7 +70,7 @@ pub(crate) fn tsan() -> Outcome {
         // One at a time: the harness itself then shares less between threads.
         .env("RUST_TEST_THREADS", "1")
         // Eight threads by four communicators, in seconds.
-        .env("SOAK_SECONDS", "20")
+        .env("SOAK_SECONDS", "10")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
     tests(&mut tests_under_tsan)
 }
