@@ -72,7 +72,7 @@ class Allocator final : public c10::Allocator {
     Waiting waiting{block, {}};
     for (const auto id : block->users) {
       waiting.ends.emplace_back(c10::kCUDA);
-      waiting.ends.back().record({c10::Stream::UNSAFE, {c10::kCUDA, block->device}, id});
+      waiting.ends.back().record(c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, block->device}, id));
     }
     block->users.clear();
     waiting_.push_back(std::move(waiting));

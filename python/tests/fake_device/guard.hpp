@@ -18,7 +18,7 @@ inline Handle handle(const c10::Stream& stream) {
 }
 
 inline c10::Stream named(c10::DeviceIndex index, Handle handle) {
-  return {c10::Stream::UNSAFE, {c10::kCUDA, index}, reinterpret_cast<c10::StreamId>(handle)};
+  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, index}, reinterpret_cast<c10::StreamId>(handle));
 }
 
 inline c10::Stream new_stream(c10::DeviceIndex index) {
