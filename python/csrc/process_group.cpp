@@ -129,30 +129,6 @@ Settings ProcessGroupRdmaccl::settings() const {
   return {options_->group_name, options_->algorithm, options_->transport, options_->timeout};
 }
 
-ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::remember(WorkPtr work) {
-  if (is_coalescing_.load(std::memory_order_relaxed)) {
-    const std::lock_guard lock(coalescing_);
-    coalesced_.push_back(work);
-  }
-  return work;
-}
-
-void ProcessGroupRdmaccl::startCoalescing() {
-  TORCH_CHECK(!is_coalescing_.exchange(true), "rdmaccl: startCoalescing() twice without an endCoalescing()");
-}
-
-ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::endCoalescing() {
-  TORCH_CHECK(is_coalescing_.exchange(false), "rdmaccl: endCoalescing() without a startCoalescing()");
-  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> ends(
-      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
-  const std::lock_guard lock(coalescing_);
-  for (const auto& work : coalesced_) {
-    ends.push_back(work->getFuture());
-  }
-  coalesced_.clear();
-  return c10d::Work::create_from_future(c10::collectAll(ends));
-}
-
 template <class Start>
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::transfer(
     const Title& title,

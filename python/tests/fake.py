@@ -54,8 +54,16 @@ def build() -> Path:
 class Fake:
     """The fake devices of this process, and of those that it forks; the driver starts in each when it is first used."""
 
+    _driver: Path | None = None
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Builds what is missing."""
+        build()
+        cls._driver = driver()
+
     def __init__(self, script: str = "") -> None:
-        os.environ["RDMACCL_CUDA"] = str(driver())
+        os.environ["RDMACCL_CUDA"] = str(self._driver or driver())
         os.environ["RDMACCL_FAKE_CUDA"] = f"devices {DEVICES}; {script}"
         spec = importlib.util.spec_from_file_location(NAME, build())
         self.module: Any = importlib.util.module_from_spec(spec)
@@ -63,6 +71,7 @@ class Fake:
         self.module.install()
         # Python asks for CUDA's own libraries before it makes a CUDA tensor.
         torch.cuda._lazy_init = lambda: None
+        torch.cuda.get_device_capability = lambda _=None: (9, 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)

@@ -1,5 +1,5 @@
-// Memory of the fake devices, kept for reuse as PyTorch's caching allocator keeps it: at once, unless a stream was said to use it.
-// So what a call reads or writes after its tensors are gone, and nobody was told, is another tensor's.
+// Memory of the fake devices, kept for reuse as PyTorch's caching allocator keeps it: at once, by the stream that it was made on,
+// unless another stream was said to use it. So what a call reads or writes after its tensors are gone, and nobody was told, is another tensor's.
 #pragma once
 
 #include "driver.hpp"
@@ -11,12 +11,14 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace fake {
 
-// The thread's device; the guard's.
+// The thread's device, and its stream of it; the guard's.
 c10::DeviceIndex current_device();
+c10::StreamId current_stream();
 
 class Allocator final : public c10::Allocator {
  public:
@@ -25,14 +27,15 @@ class Allocator final : public c10::Allocator {
     const std::lock_guard lock(mutex_);
     collect();
     const auto size = (bytes + 511) / 512 * 512;
-    auto& free = free_[{index, size}];
+    const auto stream = current_stream();
+    auto& free = free_[{index, stream, size}];
     Block* block = nullptr;
     if (!free.empty()) {
       block = free.back();
       free.pop_back();
     } else if (size > 0) {
       const On on(index);
-      block = new Block{0, size, index, {}};
+      block = new Block{0, size, index, stream, {}};
       call("cuMemAlloc_v2", &block->at, size);
     }
     void* const data = block == nullptr ? nullptr : reinterpret_cast<void*>(block->at);
@@ -58,6 +61,7 @@ class Allocator final : public c10::Allocator {
     Address at;
     size_t size;
     c10::DeviceIndex device;
+    c10::StreamId stream;
     std::set<c10::StreamId> users;
   };
   struct Waiting {
@@ -86,7 +90,7 @@ class Allocator final : public c10::Allocator {
         is_over = is_over && end.query();
       }
       if (is_over) {
-        free_[{it->block->device, it->block->size}].push_back(it->block);
+        free_[{it->block->device, it->block->stream, it->block->size}].push_back(it->block);
         it = waiting_.erase(it);
       } else {
         ++it;
@@ -95,7 +99,7 @@ class Allocator final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<c10::DeviceIndex, size_t>, std::vector<Block*>> free_;
+  std::map<std::tuple<c10::DeviceIndex, c10::StreamId, size_t>, std::vector<Block*>> free_;
   std::list<Waiting> waiting_;
 };
 

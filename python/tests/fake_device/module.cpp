@@ -2,6 +2,7 @@
 // ccl-fake-cuda. A tensor here is a CUDA tensor for everything that asks PyTorch, and its memory is none that the host can touch.
 #include "operators.hpp"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/csrc/utils/pybind.h>
 
@@ -9,6 +10,10 @@ namespace fake {
 
 c10::DeviceIndex current_device() {
   return device;
+}
+
+c10::StreamId current_stream() {
+  return guard().getStream({c10::kCUDA, device}).id();
 }
 
 namespace {
@@ -46,7 +51,20 @@ class Timer final : public c10d::Timer {
   }
 };
 
+// What autograd asks of CUDA.
+struct Hooks final : at::CUDAHooksInterface {
+  explicit Hooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasPrimaryContext(c10::DeviceIndex) const override {
+    return true;
+  }
+};
+
 void install() {
+  const auto hooks = [](at::CUDAHooksArgs none) -> std::unique_ptr<at::CUDAHooksInterface> {
+    return std::make_unique<Hooks>(none);
+  };
+  at::CUDAHooksRegistry()->Register("CUDAHooks", hooks, c10::REGISTRY_PREFERRED);
   const auto timer = [](c10::Device where) -> std::unique_ptr<c10d::Timer> { return std::make_unique<Timer>(where); };
   c10d::TimerRegistry()->Register(c10::kCUDA, timer, c10::REGISTRY_PREFERRED);
   const c10::impl::DeviceGuardImplRegistrar registrar(c10::kCUDA, &guard());
