@@ -102,14 +102,14 @@ class Streams(Ranks):
     def test_tensors_may_be_dropped(self) -> None:
         """The memory of a call's tensors is not used again before the call is over, also if nobody has waited for it."""
         source, found = self.mine(), torch.empty_like(ONES, device="cuda:0")
+        parts = [(ONES * 7).to("cuda:0") for _ in range(WORLD)]
         side = self.fake.new_stream(0)
         gate = self.held()
         if self.rank == 0:
-            parts = [torch.full((len(ONES),), 7.0, device="cuda:0") for _ in range(WORLD)]
             work = dist.scatter(found, parts, async_op=True)
-            del parts
         else:
             work = dist.scatter(found, async_op=True)
+        del parts
         broadcast = dist.broadcast(source if self.rank == 1 else torch.empty_like(source), 1, async_op=True)
         del source
         # New tensors of the same sizes, written by a stream that waits for nothing.

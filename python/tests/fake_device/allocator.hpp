@@ -25,7 +25,7 @@ class Allocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const auto index = current_device();
     const std::lock_guard lock(mutex_);
-    collect();
+    take_in();
     const auto size = (bytes + 511) / 512 * 512;
     const auto stream = current_stream();
     auto& free = free_[{index, stream, size}];
@@ -47,6 +47,11 @@ class Allocator final : public c10::Allocator {
     if (data.get_context() != nullptr && data.get_deleter() == release) {
       static_cast<Block*>(data.get_context())->users.insert(stream.id());
     }
+  }
+
+  void collect() {
+    const std::lock_guard lock(mutex_);
+    take_in();
   }
 
   void copy_data(void*, const void*, size_t) const override {
@@ -80,10 +85,11 @@ class Allocator final : public c10::Allocator {
     }
     block->users.clear();
     waiting_.push_back(std::move(waiting));
-    collect();
+    take_in();
   }
 
-  void collect() {
+  // What nobody uses any more.
+  void take_in() {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       bool is_over = true;
       for (const auto& end : it->ends) {
@@ -109,8 +115,13 @@ inline Allocator& allocator() {
 }
 
 inline void Allocator::release(void* context) {
-  if (context != nullptr) {
+  if (context == nullptr) {
+    return;
+  }
+  try {
     allocator().take_back(static_cast<Block*>(context));
+  } catch (const c10::Error&) {
+    // Of a device that has failed: its memory is nobody's any more.
   }
 }
 

@@ -112,7 +112,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         TORCH_CHECK(failed == 0, why.data());
       },
       "Has the driver follow a script: see ccl-fake-cuda");
-  module.def("live", [] { return reinterpret_cast<uint64_t (*)()>(fake::symbol("fake_cuda_live"))(); });
+  module.def(
+      "live",
+      [] {
+        fake::bounces().collect();
+        fake::allocator().collect();
+        return reinterpret_cast<uint64_t (*)()>(fake::symbol("fake_cuda_live"))();
+      },
+      "What was made with the driver and not destroyed; memory that is kept for reuse is there");
   py::class_<fake::Gate>(module, "Gate")
       .def(py::init([](int device) { return fake::Gate(static_cast<c10::DeviceIndex>(device)); }))
       .def("hold", &fake::Gate::hold)

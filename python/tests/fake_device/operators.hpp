@@ -72,19 +72,38 @@ inline at::Tensor pull(const at::Tensor& tensor) {
   return made;
 }
 
+// Pinned memory that copies may still read.
+class Bounces {
+ public:
+  void keep(std::unique_ptr<Bounce> bounce, c10::Event end) {
+    const std::lock_guard lock(mutex_);
+    used_.emplace_back(std::move(bounce), std::move(end));
+  }
+  void collect() {
+    const std::lock_guard lock(mutex_);
+    used_.remove_if([](const auto& one) { return one.second.query(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<std::pair<std::unique_ptr<Bounce>, c10::Event>> used_;
+};
+
+inline Bounces& bounces() {
+  static auto* const made = new Bounces();
+  return *made;
+}
+
 // Writes a tensor of the CPU with the same strides to the device; enqueued, as a copy from pageable memory is.
 inline void push(const at::Tensor& to, const at::Tensor& from) {
   if (const auto bytes = extent(to); bytes > 0) {
-    static std::mutex mutex;
-    static std::list<std::pair<std::unique_ptr<Bounce>, c10::Event>> used;
+    bounces().collect();
     auto bounce = std::make_unique<Bounce>(bytes, to.device());
     std::memcpy(bounce->data(), from.data_ptr(), bytes);
     enqueue(address(to), bounce->address(), bytes, to.device());
     c10::Event end(c10::kCUDA);
     end.record(guard().getStream(to.device()));
-    const std::lock_guard lock(mutex);
-    used.remove_if([](const auto& one) { return one.second.query(); });
-    used.emplace_back(std::move(bounce), std::move(end));
+    bounces().keep(std::move(bounce), std::move(end));
   }
 }
 
