@@ -117,9 +117,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       [] {
         fake::bounces().collect();
         fake::allocator().collect();
-        return reinterpret_cast<uint64_t (*)()>(fake::symbol("fake_cuda_live"))();
+        return reinterpret_cast<uint64_t (*)()>(fake::symbol("fake_cuda_live"))() - fake::Bounce::idle();
       },
-      "What was made with the driver and not destroyed; memory that is kept for reuse is there");
+      "What was made with the driver and not destroyed; device memory that is kept for reuse is there");
   py::class_<fake::Gate>(module, "Gate")
       .def(py::init([](int device) { return fake::Gate(static_cast<c10::DeviceIndex>(device)); }))
       .def("hold", &fake::Gate::hold)

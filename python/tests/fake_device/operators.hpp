@@ -10,21 +10,30 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include <bit>
 #include <cstring>
 
 namespace fake {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
-// Pinned memory between a tensor and a device.
+// Pinned memory between a tensor and a device, kept for the next one.
 class Bounce {
  public:
-  Bounce(size_t bytes, c10::Device device) {
-    const On on(device.index());
-    call("cuMemHostAlloc", &at_, bytes, 3u);
+  Bounce(size_t bytes, c10::Device device) : size_(std::bit_ceil(bytes)) {
+    const std::lock_guard lock(mutex());
+    auto& free = kept()[size_];
+    if (free.empty()) {
+      const On on(device.index());
+      call("cuMemHostAlloc", &at_, size_, 3u);
+    } else {
+      at_ = free.back();
+      free.pop_back();
+    }
   }
   ~Bounce() {
-    ask("cuMemFreeHost", at_);
+    const std::lock_guard lock(mutex());
+    kept()[size_].push_back(at_);
   }
   Bounce(const Bounce&) = delete;
   Bounce& operator=(const Bounce&) = delete;
@@ -35,8 +44,27 @@ class Bounce {
   Address address() const {
     return reinterpret_cast<Address>(at_);
   }
+  // How many there are that nobody uses.
+  static uint64_t idle() {
+    const std::lock_guard lock(mutex());
+    uint64_t count = 0;
+    for (const auto& [size, free] : kept()) {
+      count += free.size();
+    }
+    return count;
+  }
 
  private:
+  static std::mutex& mutex() {
+    static auto* const made = new std::mutex();
+    return *made;
+  }
+  static std::map<size_t, std::vector<void*>>& kept() {
+    static auto* const made = new std::map<size_t, std::vector<void*>>();
+    return *made;
+  }
+
+  size_t size_;
   void* at_ = nullptr;
 };
 
