@@ -1,7 +1,7 @@
 """CUDA tensors without a GPU: `python python/tests device`.
 
 The tests of collectives and transfers again, on tensors of the fake devices; each collective against the same call on CPU tensors, bit
-for bit; streams; and what goes wrong.
+for bit; streams; what goes wrong; and training.
 """
 
 import os

@@ -43,7 +43,7 @@ def build() -> Path:
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(f"-isystem{include}" for include in includes),
     ]
-    libraries = [f"-L{base / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-ltorch", "-lc10"]
+    libraries = [f"-L{base / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{base / 'lib'}"]
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     staged = made.with_suffix(".new")
     subprocess.run([*compiler, *flags, HERE / "fake_device" / "module.cpp", "-o", staged, *libraries], check=True)

@@ -55,16 +55,30 @@ class Timer final : public c10d::Timer {
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
   void init() const override {}
+  bool hasCUDA() const override {
+    return true;
+  }
+  bool isBuilt() const override {
+    return true;
+  }
+  bool isAvailable() const override {
+    return true;
+  }
   bool hasPrimaryContext(c10::DeviceIndex) const override {
     return true;
   }
 };
 
-void install() {
-  const auto hooks = [](at::CUDAHooksArgs none) -> std::unique_ptr<at::CUDAHooksInterface> {
+// In the place of torch's own if this file is loaded before torch asks for them, which it does when it is imported.
+const bool has_hooks = [] {
+  const auto make = [](at::CUDAHooksArgs none) -> std::unique_ptr<at::CUDAHooksInterface> {
     return std::make_unique<Hooks>(none);
   };
-  at::CUDAHooksRegistry()->Register("CUDAHooks", hooks, c10::REGISTRY_PREFERRED);
+  at::CUDAHooksRegistry()->Register("CUDAHooks", make, c10::REGISTRY_PREFERRED);
+  return true;
+}();
+
+void install() {
   const auto timer = [](c10::Device where) -> std::unique_ptr<c10d::Timer> { return std::make_unique<Timer>(where); };
   c10d::TimerRegistry()->Register(c10::kCUDA, timer, c10::REGISTRY_PREFERRED);
   const c10::impl::DeviceGuardImplRegistrar registrar(c10::kCUDA, &guard());
