@@ -201,6 +201,37 @@ def again_and_again(backend: str) -> None:
     expect(stays < ROUNDS - SETTLED, "something of every round stays", seen)
 
 
+def bound(backend: str) -> None:
+    """A group that is bound to a device, another one on each rank, has its barriers there; so has the group that is split from it."""
+
+    def main(rank: int, fake: Fake, file: str) -> Told:
+        device = torch.device("cuda", rank % 2)
+        store = dist.FileStore(file, WORLD)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=WORLD, device_id=device)
+        fake.set_device(device.index)
+        gate = fake.Gate(device.index)
+        if rank == 3:
+            gate.hold()
+        barrier = dist.barrier(async_op=True)
+        dist.monitored_barrier(timeout=timedelta(seconds=30))
+        expect(not barrier.is_completed(), "the barrier waits for rank 3's stream", {})
+        dist.monitored_barrier(timeout=timedelta(seconds=30))
+        gate.open()
+        barrier.wait()
+        expect(barrier.is_completed(), "the barrier is over after its wait", {})
+        half = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+        x = torch.ones(4, device=device)
+        dist.all_reduce(x, group=half)
+        dist.all_reduce(x)
+        found = x.tolist()
+        dist.destroy_process_group()
+        return Told(None, str(found), 0)
+
+    told = in_folder(main, "delay 4 100")
+    show(told)
+    expect(len(told) == WORLD and all(one.text == str([8.0] * 4) for one in told.values()), "sums of sums", told)
+
+
 SCENARIOS: dict[str, Callable[[str], None]] = {
     "a_rank_dies_under_cuda_calls": death,
     "cuda_shapes_differ": mismatch,
@@ -209,6 +240,7 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
     "a_device_fails": spoiled,
     "cuda_calls_are_aborted": abort,
     "groups_with_cuda_tensors_again_and_again": again_and_again,
+    "a_group_that_is_bound_to_a_device": bound,
     "ddp_on_cuda_tensors": ddp,
 }
 

@@ -72,6 +72,7 @@ class Fake:
         # Python asks for CUDA's own libraries before it makes a CUDA tensor.
         torch.cuda._lazy_init = lambda: None
         torch.cuda.get_device_capability = lambda _=None: (9, 0)
+        torch.accelerator.device_count = lambda: DEVICES
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
