@@ -199,7 +199,8 @@ impl Part {
                         Some(limit) => batch.timeout(limit),
                         None => batch,
                     };
-                    batch.run()
+                    // Before the stream runs on: whoever has waited for that finds it.
+                    batch.run().inspect_err(|error| face.note(error))
                 }),
                 _ => Err(comm::unusable(slot)),
             };

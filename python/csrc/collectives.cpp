@@ -28,8 +28,12 @@ void restore(const std::vector<Flat>& flats) {
   }
 }
 
-std::vector<Flat> flats(const std::vector<at::Tensor>& tensors, Flat (*make)(const at::Tensor&)) {
+const at::Tensor& first(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK_VALUE(!tensors.empty(), "rdmaccl: an empty list of tensors");
+  return tensors[0];
+}
+
+std::vector<Flat> flats(const std::vector<at::Tensor>& tensors, Flat (*make)(const at::Tensor&)) {
   std::vector<Flat> made;
   made.reserve(tensors.size());
   for (const auto& tensor : tensors) {
@@ -41,13 +45,14 @@ std::vector<Flat> flats(const std::vector<at::Tensor>& tensors, Flat (*make)(con
 }  // namespace
 
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  const auto call = begin(OpType::BROADCAST, "rdmaccl:broadcast", opts, place(only(tensors)));
   const auto flat = Flat::in_place(only(tensors));
   const auto elements = moved(tensors[0].scalar_type());
   const auto count = elements.in(tensors[0]);
   const auto root = static_cast<int>(opts.rootRank);
   return make(
-      call(OpType::BROADCAST, "rdmaccl:broadcast", opts), tensors, tensors,
-      [=, comm = communicator_->get()](cclStream_t stream) {
+      call, tensors, tensors,
+      [=, comm = call.comm()](cclStream_t stream) {
         return cclBroadcast(flat.data(), flat.data(), count, elements.type, root, comm, stream);
       },
       [flat] { flat.restore(); });
@@ -57,13 +62,14 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce(Tensors& tensors, co
   if (only(tensors).layout() == at::kSparse) {
     return allreduce_sparse(tensors, opts);
   }
+  const auto call = begin(OpType::ALLREDUCE, "rdmaccl:all_reduce", opts, place(tensors[0]));
   const auto flat = Flat::in_place(tensors[0]);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   const Operator op(opts.reduceOp, tensors[0].scalar_type(), comm);
   const auto elements = op.elements();
   const auto count = elements.in(tensors[0]);
   return make(
-      call(OpType::ALLREDUCE, "rdmaccl:all_reduce", opts), tensors, tensors,
+      call, tensors, tensors,
       [=, &flat, op = op.get()](cclStream_t stream) {
         return cclAllReduce(flat.data(), flat.data(), count, elements.type, op, comm, stream);
       },
@@ -73,14 +79,15 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce(Tensors& tensors, co
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_coalesced(
     Tensors& tensors,
     const c10d::AllreduceCoalescedOptions& opts) {
+  const auto call = begin(OpType::ALLREDUCE_COALESCED, "rdmaccl:all_reduce", opts, place(first(tensors)));
   const auto rows = flats(tensors, Flat::in_place);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   std::vector<std::unique_ptr<Operator>> ops;
   for (const auto& tensor : tensors) {
     ops.push_back(std::make_unique<Operator>(opts.reduceOp, tensor.scalar_type(), comm));
   }
   return make(
-      call(OpType::ALLREDUCE_COALESCED, "rdmaccl:all_reduce", opts), tensors, tensors,
+      call, tensors, tensors,
       [&, comm](cclStream_t stream) {
         return together(rows.size(), [&](size_t i) {
           const auto elements = ops[i]->elements();
@@ -93,14 +100,15 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allreduce_coalesced(
 
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const bool is_root = opts.rootRank == rank_;
+  const auto call = begin(OpType::REDUCE, "rdmaccl:reduce", opts, place(only(tensors)));
   const auto flat = is_root ? Flat::in_place(only(tensors)) : Flat::input(only(tensors));
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   const Operator op(opts.reduceOp, tensors[0].scalar_type(), comm);
   const auto elements = op.elements();
   const auto count = elements.in(tensors[0]);
   const auto root = static_cast<int>(opts.rootRank);
   return make(
-      call(OpType::REDUCE, "rdmaccl:reduce", opts), tensors, tensors,
+      call, tensors, tensors,
       [=, op = op.get()](cclStream_t stream) {
         void* into = is_root ? flat.data() : nullptr;
         return cclReduce(flat.data(), into, count, elements.type, op, root, comm, stream);
@@ -113,13 +121,14 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::_allgather_base(
     at::Tensor& input,
     const c10d::AllgatherOptions& opts) {
   require_times(output, input, size_);
+  const auto call = begin(OpType::_ALLGATHER_BASE, "rdmaccl:_all_gather_base", opts, place(input));
   const auto from = Flat::input(input);
   const auto into = Flat::output(output);
   const auto elements = moved(input.scalar_type());
   const auto count = elements.in(input);
   return make(
-      call(OpType::_ALLGATHER_BASE, "rdmaccl:_all_gather_base", opts), {input}, Tensors{output},
-      [=, comm = communicator_->get()](cclStream_t stream) {
+      call, {input}, Tensors{output},
+      [=, comm = call.comm()](cclStream_t stream) {
         return cclAllGather(from.data(), into.data(), count, elements.type, comm, stream);
       },
       [from, into] { into.restore(); });
@@ -130,14 +139,16 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather_into_tensor_coalesce
     Tensors& inputs,
     const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "rdmaccl: lists of different lengths");
+  const auto call =
+      begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "rdmaccl:all_gather_into_tensor_coalesced", opts, place(first(inputs)));
   const auto from = flats(inputs, Flat::input);
   const auto into = flats(outputs, Flat::output);
   for (size_t i = 0; i < inputs.size(); ++i) {
     require_times(outputs[i], inputs[i], size_);
   }
   return make(
-      call(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "rdmaccl:all_gather_into_tensor_coalesced", opts), inputs, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, inputs, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return together(from.size(), [&](size_t i) {
           const auto elements = moved(inputs[i].scalar_type());
           return cclAllGather(from[i].data(), into[i].data(), elements.in(inputs[i]), elements.type, comm, stream);
@@ -151,14 +162,15 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::_reduce_scatter_base(
     at::Tensor& input,
     const c10d::ReduceScatterOptions& opts) {
   require_times(input, output, size_);
+  const auto call = begin(OpType::_REDUCE_SCATTER_BASE, "rdmaccl:_reduce_scatter_base", opts, place(input));
   const auto from = Flat::input(input);
   const auto into = Flat::output(output);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   const Operator op(opts.reduceOp, input.scalar_type(), comm);
   const auto elements = op.elements();
   const auto count = elements.in(output);
   return make(
-      call(OpType::_REDUCE_SCATTER_BASE, "rdmaccl:_reduce_scatter_base", opts), {input}, Tensors{output},
+      call, {input}, Tensors{output},
       [=, op = op.get()](cclStream_t stream) {
         return cclReduceScatter(from.data(), into.data(), count, elements.type, op, comm, stream);
       },
@@ -170,16 +182,18 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::reduce_scatter_tensor_coalesce
     Tensors& inputs,
     const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "rdmaccl: lists of different lengths");
+  const auto call =
+      begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "rdmaccl:reduce_scatter_tensor_coalesced", opts, place(first(inputs)));
   const auto from = flats(inputs, Flat::input);
   const auto into = flats(outputs, Flat::output);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   std::vector<std::unique_ptr<Operator>> ops;
   for (size_t i = 0; i < inputs.size(); ++i) {
     require_times(inputs[i], outputs[i], size_);
     ops.push_back(std::make_unique<Operator>(opts.reduceOp, inputs[i].scalar_type(), comm));
   }
   return make(
-      call(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "rdmaccl:reduce_scatter_tensor_coalesced", opts), inputs, outputs,
+      call, inputs, outputs,
       [&, comm](cclStream_t stream) {
         return together(from.size(), [&](size_t i) {
           const auto elements = ops[i]->elements();
@@ -198,14 +212,15 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::gather_into_tensor(
   if (is_root) {
     require_times(output, input, size_);
   }
+  const auto call = begin(OpType::GATHER, "rdmaccl:gather", opts, place(input));
   const auto from = Flat::input(input);
   const auto into = is_root ? Flat::output(output) : from;
   const auto elements = moved(input.scalar_type());
   const auto count = elements.in(input);
   const auto root = static_cast<int>(opts.rootRank);
   return make(
-      call(OpType::GATHER, "rdmaccl:gather", opts), {input}, is_root ? Tensors{output} : Tensors{},
-      [=, comm = communicator_->get()](cclStream_t stream) {
+      call, {input}, is_root ? Tensors{output} : Tensors{},
+      [=, comm = call.comm()](cclStream_t stream) {
         void* room = is_root ? into.data() : nullptr;
         return cclGather(from.data(), room, count, elements.type, root, comm, stream);
       },
@@ -219,11 +234,11 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::alltoall_base(
     std::vector<int64_t>& input_splits,
     const c10d::AllToAllOptions& opts) {
   require_same_type(output, input);
+  const auto call = begin(OpType::ALLTOALL_BASE, "rdmaccl:all_to_all", opts, place(input));
   const auto from = Flat::input(input);
   const auto into = Flat::output(output);
   const auto elements = moved(input.scalar_type());
-  const auto title = call(OpType::ALLTOALL_BASE, "rdmaccl:all_to_all", opts);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   const auto after = [from, into] { into.restore(); };
   if (output_splits.empty() && input_splits.empty()) {
     require_times(input, output, 1);
@@ -231,13 +246,13 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::alltoall_base(
         input.dim() > 0 && input.size(0) % size_ == 0,
         "rdmaccl: a tensor's first dimension cannot be split evenly among ", size_, " ranks");
     const auto count = elements.in(input) / static_cast<size_t>(size_);
-    return make(title, {input}, Tensors{output}, [=](cclStream_t stream) {
+    return make(call, {input}, Tensors{output}, [=](cclStream_t stream) {
       return cclAlltoAll(from.data(), into.data(), count, elements.type, comm, stream);
     }, after);
   }
   const auto sent = Blocks::of_splits(input, input_splits, size_, elements.each);
   const auto received = Blocks::of_splits(output, output_splits, size_, elements.each);
-  return make(title, {input}, Tensors{output}, [&](cclStream_t stream) {
+  return make(call, {input}, Tensors{output}, [&](cclStream_t stream) {
     return cclAlltoAllv(
         from.data(), sent.counts.data(), sent.displacements.data(), into.data(), received.counts.data(),
         received.displacements.data(), elements.type, comm, stream);
@@ -245,9 +260,10 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::alltoall_base(
 }
 
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::barrier(const c10d::BarrierOptions& opts) {
+  const auto call = begin(OpType::BARRIER, "rdmaccl:barrier", opts, barrier_place(opts));
   return make(
-      call(OpType::BARRIER, "rdmaccl:barrier", opts), {}, Tensors{},
-      [comm = communicator_->get()](cclStream_t stream) { return cclBarrier(comm, stream); }, [] {});
+      call, {}, Tensors{},
+      [comm = call.comm()](cclStream_t stream) { return cclBarrier(comm, stream); }, [] {});
 }
 
 }  // namespace rdmaccl

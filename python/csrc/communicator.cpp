@@ -112,7 +112,12 @@ void Communicator::close() {
     cclHostStreamDestroy(stream_);
   }
   if (comm_ != nullptr) {
-    cclCommDestroy(comm_);
+    last_fault_ = fault();
+    const auto destroyed = cclCommDestroy(comm_);
+    if (destroyed != cclSuccess && !last_fault_) {
+      last_fault_ = failure(destroyed, Doing{"rdmaccl: leaving the process group"});
+    }
+    is_gone_.store(true, std::memory_order_release);
   }
 }
 
@@ -123,6 +128,9 @@ cclResult_t Communicator::health() const {
 }
 
 std::exception_ptr Communicator::fault() const {
+  if (is_gone_.load(std::memory_order_acquire)) {
+    return last_fault_;
+  }
   const auto state = health();
   if (state == cclSuccess || state == cclInProgress) {
     return nullptr;

@@ -55,11 +55,21 @@ class Communicator {
   using After = std::function<void()>;
   void enqueue(c10::intrusive_ptr<RdmacclWork> work, const Issue& issue, After after, milliseconds timeout, const char* doing);
 
+  // Makes a call that goes to a device's stream, and returns when it is enqueued there.
+  template <class Issue>
+  void submit(Issue&& issue, cclStream_t stream, milliseconds timeout, const char* doing) {
+    const std::lock_guard lock(order_);
+    if (timeout != timeout_.load(std::memory_order_relaxed)) {
+      set_timeout(timeout);
+    }
+    check(issue(stream), Doing{doing, timeout});
+  }
+
   // Ends all calls, here and at the other ranks.
   void abort();
   // Waits for the calls that were issued, and leaves.
   void close();
-  // How it is, without waiting; and the same as an error, or none.
+  // How it is, without waiting; and the same as an error, or none. After `close`, how it was in the end.
   cclResult_t health() const;
   std::exception_ptr fault() const;
   std::string describe() const;
@@ -72,6 +82,9 @@ class Communicator {
   // Written by the library while it joins.
   cclComm_t comm_ = nullptr;
   std::atomic<bool> closed_ = false;
+  // What was wrong in the end, if something was; written before it is closed.
+  std::exception_ptr last_fault_;
+  std::atomic<bool> is_gone_ = false;
   // What calls that are issued now wait at the most.
   std::atomic<milliseconds> timeout_;
   // Held while a call and its callback are put on the stream: they follow each other.

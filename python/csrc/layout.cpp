@@ -10,12 +10,6 @@ namespace rdmaccl {
 
 namespace {
 
-// A copy between buffers of a call is nothing that is differentiated, nor a change of the leaf that it fills.
-void overwrite(const at::Tensor& to, const at::Tensor& from) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  to.copy_(from);
-}
-
 // Whether its bytes, read in a row, are its values.
 bool is_row(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
@@ -34,12 +28,14 @@ at::Tensor room_for(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
-// Whether each begins where the one before it ends.
+// Whether each begins where the one before it ends. What lies so by chance, in allocations of their own, is not one run of memory for a
+// device.
 bool are_row(const std::vector<at::Tensor>& tensors) {
   const auto* end = static_cast<const char*>(tensors[0].data_ptr());
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
     const auto* begin = static_cast<const char*>(tensor.data_ptr());
-    const bool follows = is_row(tensor) && (begin == end || tensor.numel() == 0);
+    const bool follows =
+        is_row(tensor) && (tensor.numel() == 0 || (begin == end && tensor.storage().is_alias_of(tensors[0].storage())));
     end += tensor.nbytes();
     return follows;
   });
@@ -47,14 +43,37 @@ bool are_row(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-void require_host(const at::Tensor& tensor) {
+at::Device place(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "rdmaccl: an undefined tensor");
   TORCH_CHECK_VALUE(
-      tensor.device().is_cpu(),
-      "rdmaccl: a tensor on ", tensor.device(), "; this backend works on CPU tensors. Beside another backend for the "
-      "device, use init_process_group(\"cpu:rdmaccl,cuda:nccl\")");
+      tensor.is_cpu() || tensor.is_cuda(),
+      "rdmaccl: a tensor on ", tensor.device(), "; this backend works on CPU and CUDA tensors");
   TORCH_CHECK_VALUE(
       tensor.layout() == at::kStrided, "rdmaccl: a tensor of layout ", tensor.layout(), "; this call takes dense tensors");
+  return tensor.device();
+}
+
+void require_on(at::Device device, const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK_VALUE(
+        tensor.device() == device, "rdmaccl: tensors on ", device, " and on ", tensor.device(), " in one call");
+  }
+}
+
+void require_on(at::Device device, const std::vector<std::vector<at::Tensor>>& lists) {
+  for (const auto& list : lists) {
+    require_on(device, list);
+  }
+}
+
+void overwrite(const at::Tensor& to, const at::Tensor& from) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  to.copy_(from);
+}
+
+at::Tensor host_room_for(const at::Tensor& tensor) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU));
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
@@ -69,17 +88,17 @@ void* address(const at::Tensor& tensor) {
 }
 
 Flat Flat::input(const at::Tensor& tensor) {
-  require_host(tensor);
+  place(tensor);
   return Flat(row_of(tensor));
 }
 
 Flat Flat::output(const at::Tensor& tensor) {
-  require_host(tensor);
+  place(tensor);
   return is_row(tensor) ? Flat(tensor) : Flat(room_for(tensor), tensor);
 }
 
 Flat Flat::in_place(const at::Tensor& tensor) {
-  require_host(tensor);
+  place(tensor);
   return is_row(tensor) ? Flat(tensor) : Flat(row_of(tensor), tensor);
 }
 
@@ -93,7 +112,7 @@ FlatList::FlatList(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK_VALUE(!tensors.empty(), "rdmaccl: an empty list of tensors");
   counts_.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    require_host(tensor);
+    place(tensor);
     TORCH_CHECK_TYPE(
         tensor.scalar_type() == tensors[0].scalar_type(),
         "rdmaccl: tensors of types ", tensors[0].scalar_type(), " and ", tensor.scalar_type(), " in one list");
@@ -108,7 +127,8 @@ FlatList::FlatList(const std::vector<at::Tensor>& tensors) {
   for (const auto count : counts_) {
     total += static_cast<int64_t>(count);
   }
-  owners_ = {at::empty({total}, at::TensorOptions().dtype(tensors[0].scalar_type()))};
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  owners_ = {at::empty({total}, tensors[0].options().memory_format(at::MemoryFormat::Contiguous))};
   data_ = address(owners_[0]);
   targets_ = tensors;
 }

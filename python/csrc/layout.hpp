@@ -7,14 +7,24 @@
 
 namespace rdmaccl {
 
-// Raises unless the library can work on such a tensor.
-void require_host(const at::Tensor& tensor);
+// Where a tensor is. Raises unless the library can work on such a tensor there.
+at::Device place(const at::Tensor& tensor);
+
+// Raises unless all tensors of a call are where it is made.
+void require_on(at::Device device, const std::vector<at::Tensor>& tensors);
+void require_on(at::Device device, const std::vector<std::vector<at::Tensor>>& lists);
 
 // The tensor of a call that takes one.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors);
 
 // Where its elements begin; for an empty tensor an address all the same, since the library refuses NULL.
 void* address(const at::Tensor& tensor);
+
+// A copy between buffers of a call, which is nothing that is differentiated, nor a change of the leaf that it fills.
+void overwrite(const at::Tensor& to, const at::Tensor& from);
+
+// Host memory for as many elements, in a row.
+at::Tensor host_room_for(const at::Tensor& tensor);
 
 // One tensor's elements in a row: where it has them, or in a copy.
 class Flat {
@@ -28,6 +38,9 @@ class Flat {
 
   void* data() const {
     return address(row_);
+  }
+  const at::Tensor& row() const {
+    return row_;
   }
   // Whether `restore` has something to do.
   bool is_copy() const {

@@ -34,14 +34,15 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather(
     Tensors& inputs,
     const c10d::AllgatherOptions& opts) {
   require_fit(only(outputs, size_), only(inputs), rank_);
+  const auto call = begin(OpType::ALLGATHER, "rdmaccl:all_gather", opts, place(inputs[0]));
   const auto from = Flat::input(inputs[0]);
   const auto into = FlatList::outputs(outputs[0]);
   const auto elements = moved(inputs[0].scalar_type());
   const auto count = elements.in(inputs[0]);
   const auto blocks = Blocks::in_a_row(into.counts(), elements.each);
   return make(
-      call(OpType::ALLGATHER, "rdmaccl:all_gather", opts), inputs, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, inputs, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return into.is_even()
             ? cclAllGather(from.data(), into.data(), count, elements.type, comm, stream)
             : cclAllGatherV(
@@ -59,6 +60,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather_coalesced(
   TORCH_CHECK_VALUE(
       outputs.size() == static_cast<size_t>(size_), "rdmaccl: ", outputs.size(), " lists of tensors for ", size_, " ranks");
   TORCH_CHECK_VALUE(!inputs.empty(), "rdmaccl: an empty list of tensors");
+  const auto call = begin(OpType::ALLGATHER_COALESCED, "rdmaccl:all_gather", opts, place(inputs[0]));
   std::vector<Flat> from;
   std::vector<FlatList> into;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -73,8 +75,8 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather_coalesced(
     TORCH_CHECK_VALUE(into[i].is_even(), "rdmaccl: allgather_coalesced with tensors of different lengths");
   }
   return make(
-      call(OpType::ALLGATHER_COALESCED, "rdmaccl:all_gather", opts), inputs, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, inputs, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return together(inputs.size(), [&](size_t i) {
           const auto elements = moved(inputs[i].scalar_type());
           return cclAllGather(from[i].data(), into[i].data(), elements.in(inputs[i]), elements.type, comm, stream);
@@ -93,6 +95,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::gather(
     const c10d::GatherOptions& opts) {
   const bool is_root = opts.rootRank == rank_;
   const auto root = static_cast<int>(opts.rootRank);
+  const auto call = begin(OpType::GATHER, "rdmaccl:gather", opts, place(only(inputs)));
   const auto from = Flat::input(only(inputs));
   if (is_root) {
     require_fit(only(outputs, size_), inputs[0], rank_);
@@ -104,8 +107,8 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::gather(
   const auto count = elements.in(inputs[0]);
   const auto blocks = Blocks::in_a_row(into.counts(), elements.each);
   return make(
-      call(OpType::GATHER, "rdmaccl:gather", opts), inputs, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, inputs, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return cclGatherV(
             from.data(), count, into.data(), blocks.counts.data(), blocks.displacements.data(), elements.type, root,
             comm, stream);
@@ -119,6 +122,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::scatter(
     const c10d::ScatterOptions& opts) {
   const bool is_root = opts.rootRank == rank_;
   const auto root = static_cast<int>(opts.rootRank);
+  const auto call = begin(OpType::SCATTER, "rdmaccl:scatter", opts, place(only(outputs)));
   const auto into = Flat::output(only(outputs));
   if (is_root) {
     require_fit(only(inputs, size_), outputs[0], rank_);
@@ -130,8 +134,8 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::scatter(
   const auto count = elements.in(outputs[0]);
   const auto blocks = Blocks::in_a_row(from.counts(), elements.each);
   return make(
-      call(OpType::SCATTER, "rdmaccl:scatter", opts), is_root ? inputs[0] : Tensors{}, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, is_root ? inputs[0] : Tensors{}, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return cclScatterV(
             from.data(), blocks.counts.data(), blocks.displacements.data(), into.data(), count, elements.type, root,
             comm, stream);
@@ -144,15 +148,16 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::reduce_scatter(
     Lists& inputs,
     const c10d::ReduceScatterOptions& opts) {
   require_fit(only(inputs, size_), only(outputs), rank_);
+  const auto call = begin(OpType::REDUCE_SCATTER, "rdmaccl:reduce_scatter", opts, place(outputs[0]));
   const auto from = FlatList::inputs(inputs[0]);
   const auto into = Flat::output(outputs[0]);
-  const auto comm = communicator_->get();
+  const auto comm = call.comm();
   const Operator op(opts.reduceOp, outputs[0].scalar_type(), comm);
   const auto elements = op.elements();
   const auto count = elements.in(outputs[0]);
   const auto blocks = Blocks::in_a_row(from.counts(), elements.each);
   return make(
-      call(OpType::REDUCE_SCATTER, "rdmaccl:reduce_scatter", opts), inputs[0], outputs,
+      call, inputs[0], outputs,
       [&, comm](cclStream_t stream) {
         return from.is_even()
             ? cclReduceScatter(from.data(), into.data(), count, elements.type, op.get(), comm, stream)
@@ -171,6 +176,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::alltoall(
       outputs.size() == size && inputs.size() == size,
       "rdmaccl: lists of ", outputs.size(), " and ", inputs.size(), " tensors for ", size_, " ranks");
   require_fit(outputs, inputs[static_cast<size_t>(rank_)], rank_);
+  const auto call = begin(OpType::ALLTOALL, "rdmaccl:all_to_all", opts, place(inputs[0]));
   const auto from = FlatList::inputs(inputs);
   const auto into = FlatList::outputs(outputs);
   const auto elements = moved(inputs[0].scalar_type());
@@ -178,8 +184,8 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::alltoall(
   const auto sent = Blocks::in_a_row(from.counts(), elements.each);
   const auto received = Blocks::in_a_row(into.counts(), elements.each);
   return make(
-      call(OpType::ALLTOALL, "rdmaccl:all_to_all", opts), inputs, outputs,
-      [&, comm = communicator_->get()](cclStream_t stream) {
+      call, inputs, outputs,
+      [&, comm = call.comm()](cclStream_t stream) {
         return cclAlltoAllv(
             from.data(), sent.counts.data(), sent.displacements.data(), into.data(), received.counts.data(),
             received.displacements.data(), elements.type, comm, stream);

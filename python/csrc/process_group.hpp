@@ -1,7 +1,9 @@
 // The backend: what `torch.distributed` calls.
 #pragma once
 
+#include "cargo.hpp"
 #include "communicator.hpp"
+#include "device.hpp"
 #include "layout.hpp"
 #include "types.hpp"
 #include "work.hpp"
@@ -9,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <map>
 #include <memory>
 
 namespace rdmaccl {
@@ -104,28 +107,46 @@ class ProcessGroupRdmaccl : public c10d::Backend {
       const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& opts);
 
+  // What `init_process_group(device_id=...)` asks for: the device's queue, before there is a call.
+  void eagerConnectSingleDevice(at::Device device);
+
   void abort();
   void shutdown();
-  // What the library says of the communicator, as JSON.
+  // What the library says of the host's communicator, as JSON.
   std::string describe() const {
     return communicator_->describe();
   }
 
  private:
-  // What is the same for every call: its name, whether it blocks, and how long it may wait.
+  // What is the same for every call: its name, whether it blocks, how long it may wait, and where it is made. While there is
+  // one for a device, this thread is on the stream of its queue.
   struct Call {
     Title title;
     bool is_async;
     milliseconds timeout;
+    at::Device device;
+    Communicator& communicator;
+    std::optional<Stay> stay;
+
+    cclComm_t comm() const {
+      return communicator.get();
+    }
   };
   template <class Opts>
-  Call call(c10d::OpType type, const char* profiling, const Opts& opts) const {
+  Call begin(c10d::OpType type, const char* profiling, const Opts& opts, at::Device device) {
     bool is_async = true;
     // Older versions do not say whether anybody waits.
     if constexpr (requires { opts.asyncOp; }) {
       is_async = opts.asyncOp;
     }
-    return {{type, profiling}, is_async, limit(opts.timeout)};
+    const Title title{type, profiling};
+    const auto timeout = limit(opts.timeout);
+    if (device.is_cpu()) [[likely]] {
+      return {title, is_async, timeout, device, *communicator_, std::nullopt};
+    }
+    auto queue = queue_for(device);
+    return {
+        title, is_async, timeout, device, queue->communicator(), std::optional<Stay>(std::in_place, std::move(queue))};
   }
   // The options' timeout, or the group's if they have none.
   milliseconds limit(milliseconds asked) const {
@@ -136,17 +157,38 @@ class ProcessGroupRdmaccl : public c10d::Backend {
   // belong, and owns what the call needs until it is over.
   template <class Outputs, class Issue, class After>
   WorkPtr make(const Call& call, const Tensors& inputs, Outputs&& outputs, Issue issue, After after);
+  // The same on a device's stream: it returns when all of it is there.
+  template <class Outputs, class Issue, class After>
+  WorkPtr make_on_device(const Call& call, const Tensors& inputs, const Outputs& outputs, Issue& issue, After& after);
+  uint64_t next_sequence() {
+    return sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  // A device's queue. The first call for a device makes it: all ranks come to that together, each with a device of its own.
+  std::shared_ptr<DeviceQueue> queue_for(at::Device device);
+  std::vector<std::shared_ptr<DeviceQueue>> queues() const;
+  // Where a barrier is made: where it is asked for, or where the group was bound to, or on the host.
+  at::Device barrier_place(const c10d::BarrierOptions& opts) const;
 
   // A transfer's bytes are those of one tensor.
   template <class Start>
-  WorkPtr transfer(const Title& title, Tensors& tensors, Flat flat, Start start);
+  WorkPtr transfer(const Title& title, Tensors& tensors, Cargo cargo, Start start);
   WorkPtr remember(WorkPtr work);
+  // Joins by an id from a store, which rank 0 then forgets.
+  void join(Communicator& communicator, c10d::Store& store, const std::string& key, const cclUniqueId& id);
   Settings settings() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<Transfers> transfers_;
+  // Held while a device's queue is made.
+  std::mutex joining_;
+  int queues_made_ = 0;
+  // Guards the devices' queues, by the devices' numbers.
+  mutable std::mutex devices_;
+  bool is_closed_ = false;
+  std::map<c10::DeviceIndex, std::shared_ptr<DeviceQueue>> queues_;
   // Names what this group keeps in the store: others before it may have used the same store.
   std::string token_;
   std::atomic<milliseconds> timeout_;

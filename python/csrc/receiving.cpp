@@ -143,7 +143,7 @@ bool Transfers::accept(End& end, int from) {
       kept.bytes.resize(header.bytes);
     }
     if (header.bytes > 0) {
-      take(pair, fits ? match->flat.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "rdmaccl:recv");
+      take(pair, fits ? match->cargo.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "rdmaccl:recv");
     }
     const Answer answer{match ? match->bytes : header.bytes};
     put(pair, &answer, sizeof answer, kSender, settings_.timeout, "rdmaccl:recv");

@@ -15,11 +15,12 @@ void Transfers::connect_to(End& end, int to) {
 
 void Transfers::deliver(End& end, const Send& message, int to) {
   const auto limit = message.work->getTimeout();
+  message.cargo.load();
   const Header header{message.tag, message.bytes, 0};
   auto& pair = *end.communicator;
   put(pair, &header, sizeof header, kReceiver, limit, "rdmaccl:send");
   if (message.bytes > 0) {
-    put(pair, message.flat.data(), message.bytes, kReceiver, limit, "rdmaccl:send");
+    put(pair, message.cargo.data(), message.bytes, kReceiver, limit, "rdmaccl:send");
   }
   Answer answer{};
   take(pair, &answer, sizeof answer, kReceiver, limit, "rdmaccl:send");

@@ -37,7 +37,7 @@ Settings Transfers::pair_settings(int from, int to) const {
   return settings;
 }
 
-void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int to, int tag) {
+void Transfers::send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t bytes, int to, int tag) {
   TORCH_CHECK_VALUE(to >= 0 && to < size_ && to != rank_, "rdmaccl: rank ", rank_, " cannot send to rank ", to);
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(!is_closing_, "rdmaccl: a send on a process group that was shut down");
@@ -45,7 +45,7 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
   if (end.failure) {
     std::rethrow_exception(end.failure);
   }
-  end.queue.push_back({std::move(work), std::move(flat), bytes, tag});
+  end.queue.push_back({std::move(work), std::move(cargo), bytes, tag});
   if (!end.thread.joinable()) {
     end.is_connecting = true;
     end.thread = thread([&end, to](Transfers& self) { self.run_sender(end, to); });
@@ -54,12 +54,12 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t by
   changed_.notify_all();
 }
 
-void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int from, int tag) {
+void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t bytes, int from, int tag) {
   TORCH_CHECK_VALUE(from < size_ && from != rank_, "rdmaccl: rank ", rank_, " cannot receive from rank ", from);
   std::unique_lock lock(mutex_);
   TORCH_CHECK(!is_closing_, "rdmaccl: a receive on a process group that was shut down");
   work->transfers_ = weak_from_this();
-  Recv recv{std::move(work), std::move(flat), bytes, from, tag};
+  Recv recv{std::move(work), std::move(cargo), bytes, from, tag};
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
     if (recv.takes(kept->from, kept->tag)) {
       const Kept message = std::move(*kept);
@@ -88,7 +88,7 @@ void Transfers::finish(Recv& recv, int from, std::exception_ptr error) {
   recv.work->source_ = from;
   try {
     if (!error) {
-      recv.flat.restore();
+      recv.cargo.deliver();
     }
   } catch (...) {
     error = std::current_exception();
@@ -99,7 +99,7 @@ void Transfers::finish(Recv& recv, int from, std::exception_ptr error) {
 void Transfers::fill(Recv& recv, const Kept& message) {
   const bool fits = message.bytes.size() == recv.bytes;
   if (fits) {
-    std::memcpy(recv.flat.data(), message.bytes.data(), recv.bytes);
+    std::memcpy(recv.cargo.data(), message.bytes.data(), recv.bytes);
   }
   finish(recv, message.from, fits ? nullptr : mismatch(message.from, rank_, message.bytes.size(), recv.bytes));
 }

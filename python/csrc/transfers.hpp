@@ -6,8 +6,8 @@
 // reads messages while a receive is open that they may be for; what comes with another tag is kept.
 #pragma once
 
+#include "cargo.hpp"
 #include "communicator.hpp"
-#include "layout.hpp"
 
 #include <condition_variable>
 #include <deque>
@@ -47,9 +47,9 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
       Settings settings,
       std::function<std::exception_ptr()> fault);
 
-  void send(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int to, int tag);
+  void send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t bytes, int to, int tag);
   // From anybody: `from` is negative.
-  void recv(c10::intrusive_ptr<TransferWork> work, Flat flat, size_t bytes, int from, int tag);
+  void recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t bytes, int from, int tag);
 
   // Ends everything with an error, here and at the peers.
   void abort();
@@ -61,13 +61,13 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
 
   struct Send {
     c10::intrusive_ptr<TransferWork> work;
-    Flat flat;
+    Cargo cargo;
     size_t bytes;
     int tag;
   };
   struct Recv {
     c10::intrusive_ptr<TransferWork> work;
-    Flat flat;
+    Cargo cargo;
     size_t bytes;
     int from;
     int tag;

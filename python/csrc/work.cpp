@@ -121,14 +121,26 @@ c10::intrusive_ptr<c10::ivalue::Future> RdmacclWork::getFuture() {
   if (future_) {
     return future_;
   }
-  const auto tensors = c10::ListType::create(c10::TensorType::get());
-  future_ = c10::make_intrusive<c10::ivalue::Future>(lists_.empty() ? tensors : c10::ListType::create(tensors));
+  future_ = make_future(devices());
   const bool late = settled_;
   lock.unlock();
   if (late) {
     tell(*future_);
   }
   return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> RdmacclWork::make_future(std::vector<c10::Device> devices) const {
+  const auto tensors = c10::ListType::create(c10::TensorType::get());
+  return c10::make_intrusive<c10::ivalue::Future>(
+      lists_.empty() ? tensors : c10::ListType::create(tensors), std::move(devices));
+}
+
+std::vector<c10::Device> RdmacclWork::devices() const {
+  if (outputs_.empty() || outputs_[0].is_cpu()) {
+    return {};
+  }
+  return {outputs_[0].device()};
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> RdmacclWork::getFutureResult() {

@@ -45,15 +45,21 @@ class RdmacclWork : public c10d::Work {
   bool ends_within(milliseconds timeout);
   // What a `wait` that was in vain says.
   std::string too_late(milliseconds timeout) const;
+  const std::vector<at::Tensor>& outputs() const {
+    return outputs_;
+  }
+  // A future for tensors on these devices, and what it gives.
+  c10::intrusive_ptr<c10::ivalue::Future> make_future(std::vector<c10::Device> devices) const;
+  c10::IValue value() const;
 
  private:
-  // What the future gives.
-  c10::IValue value() const;
   // Without the lock; a moment late.
   bool has_ended() const {
     return ended_.load(std::memory_order_acquire);
   }
   void tell(c10::ivalue::Future& future) const;
+  // The device that the outputs are on, if it is not the host.
+  std::vector<c10::Device> devices() const;
 
   std::vector<at::Tensor> outputs_;
   // Where the outputs are a list of lists: how many are in each.

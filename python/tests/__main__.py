@@ -9,6 +9,7 @@ import time
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import conformance
+import device
 import failures
 import guard
 import lifecycle
@@ -18,6 +19,7 @@ from harness import report
 PARTS = {
     "guard": lambda a: guard.outcomes(a.backend, a.only),
     "conformance": lambda a: conformance.outcomes(a.backend, a.only),
+    "device": lambda a: device.outcomes(a.backend, a.only),
     "failures": lambda a: failures.outcomes(a.backend, a.only),
     "lifecycle": lambda a: lifecycle.outcomes(a.backend, a.only),
     "suite": lambda a: suite.outcomes(a.backend, a.only, a.record),

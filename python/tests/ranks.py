@@ -58,6 +58,7 @@ class Ranks(common_distributed.MultiProcContinuousTest):
     def same(self, found: torch.Tensor, expected: torch.Tensor, what: object) -> None:
         """Shape, type and every element are equal."""
         self.assertEqual((found.shape, found.dtype), (expected.shape, expected.dtype), msg=f"{what}: shape or type")
+        found, expected = found.cpu(), expected.cpu()
         equal = plain(found) == plain(expected)
         if not bool(equal.all()):
             at = int((~equal).flatten().nonzero()[0])

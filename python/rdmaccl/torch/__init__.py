@@ -94,7 +94,7 @@ def _records_itself() -> None:
 def register() -> None:
     """Makes `rdmaccl` a backend of torch.distributed; a second time changes nothing."""
     if "RDMACCL" not in torch.distributed.Backend._plugins:
-        torch.distributed.Backend.register_backend("rdmaccl", _create, extended_api=True, devices=["cpu"])
+        torch.distributed.Backend.register_backend("rdmaccl", _create, extended_api=True, devices=["cpu", "cuda"])
         _records_itself()
 
 
