@@ -53,17 +53,8 @@ at::Device place(const at::Tensor& tensor) {
   return tensor.device();
 }
 
-void require_on(at::Device device, const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors) {
-    TORCH_CHECK_VALUE(
-        tensor.device() == device, "rdmaccl: tensors on ", device, " and on ", tensor.device(), " in one call");
-  }
-}
-
-void require_on(at::Device device, const std::vector<std::vector<at::Tensor>>& lists) {
-  for (const auto& list : lists) {
-    require_on(device, list);
-  }
+void refuse_elsewhere(at::Device device, const at::Tensor& tensor) {
+  C10_THROW_ERROR(ValueError, c10::str("rdmaccl: tensors on ", device, " and on ", tensor.device(), " in one call"));
 }
 
 void overwrite(const at::Tensor& to, const at::Tensor& from) {

@@ -11,8 +11,21 @@ namespace rdmaccl {
 at::Device place(const at::Tensor& tensor);
 
 // Raises unless all tensors of a call are where it is made.
-void require_on(at::Device device, const std::vector<at::Tensor>& tensors);
-void require_on(at::Device device, const std::vector<std::vector<at::Tensor>>& lists);
+[[noreturn]] void refuse_elsewhere(at::Device device, const at::Tensor& tensor);
+
+inline void require_on(at::Device device, const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (tensor.device() != device) [[unlikely]] {
+      refuse_elsewhere(device, tensor);
+    }
+  }
+}
+
+inline void require_on(at::Device device, const std::vector<std::vector<at::Tensor>>& lists) {
+  for (const auto& list : lists) {
+    require_on(device, list);
+  }
+}
 
 // The tensor of a call that takes one.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors);

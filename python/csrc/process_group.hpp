@@ -157,9 +157,9 @@ class ProcessGroupRdmaccl : public c10d::Backend {
   // belong, and owns what the call needs until it is over.
   template <class Outputs, class Issue, class After>
   WorkPtr make(const Call& call, const Tensors& inputs, Outputs&& outputs, Issue issue, After after);
-  // The same on a device's stream: it returns when all of it is there.
+  // The same on a device's stream: it returns when all of it is there. Kept out of the way of calls on host memory.
   template <class Outputs, class Issue, class After>
-  WorkPtr make_on_device(const Call& call, const Tensors& inputs, const Outputs& outputs, Issue& issue, After& after);
+  [[gnu::noinline]] WorkPtr make_on_device(const Call& call, const Tensors& inputs, const Outputs& outputs, Issue& issue, After& after);
   uint64_t next_sequence() {
     return sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
