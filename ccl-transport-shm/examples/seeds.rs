@@ -1,4 +1,4 @@
-//! Writes good inputs to start from: `seeds FOLDER`, a folder for each target in it.
+//! Writes good inputs for the fuzzers of fuzz/ to start from: `seeds FOLDER`, a folder for each target in it.
 
 use std::error::Error;
 use std::path::Path;
