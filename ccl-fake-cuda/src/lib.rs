@@ -12,6 +12,9 @@
 //! for each thread of all blocks at once, and graphs record launches. Device memory that is made from then on has rights, as kernels
 //! follow its addresses.
 //!
+//! Processes share device memory: what one has made another opens by a handle, and both have the same bytes. Memory that is freed while a
+//! process has it open stays, and is counted as `freed while open`.
+//!
 //! A program opens it as it opens the real one, by `RDMACCL_CUDA=…/libccl_fake_cuda.so`, with the script in
 //! `RDMACCL_FAKE_CUDA`. A test takes a [`Fake`], which finds the file beside the test's program, loads it, runs scripts, and
 //! does what a program does with CUDA: makes memory and streams.
@@ -30,6 +33,7 @@
 //! | `delay SEED MICROSECONDS` | each piece of work on a stream waits for a random time up to this before it begins |
 //! | `queues N` | streams of a device that are made from now on share N queues, which do their work in the order in which it was issued |
 //! | `kernels FILE` | the shared object with the kernels, which must be named before memory is made |
+//! | `no-peers` | no device reaches the memory of another |
 //! | `allocations-wait` | an allocation of pinned memory waits until all streams of its device are done |
 
 #![deny(unsafe_code)]
@@ -37,6 +41,7 @@
 #[allow(unsafe_code)]
 mod ffi;
 mod script;
+mod sharing;
 mod work;
 mod world;
 

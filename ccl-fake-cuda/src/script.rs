@@ -11,6 +11,7 @@ pub(crate) enum Command {
     Delay { seed: u64, microseconds: u64 },
     Queues(usize),
     AllocationsWait,
+    NoPeers,
     Kernels(String),
 }
 
@@ -55,6 +56,7 @@ fn command(line: &str) -> Result<Command, String> {
             0 => return Err("at least one".into()),
             queues => (&[], Command::Queues(queues)),
         },
+        "no-peers" => (&[], Command::NoPeers),
         "allocations-wait" => (&[], Command::AllocationsWait),
         "kernels" => (&[], Command::Kernels(next("FILE")?.to_string())),
         other => return Err(format!("{other} is no command")),

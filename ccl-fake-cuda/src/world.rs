@@ -2,6 +2,7 @@
 
 use crate::ffi::{Kernel, Kernels, Mapping};
 use crate::script::Command;
+use crate::sharing::Import;
 use crate::work::{Event, Launch, Queue, Span, Stream, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +14,14 @@ pub(crate) mod code {
     pub(crate) const OUT_OF_MEMORY: i32 = 2;
     pub(crate) const NOT_INITIALIZED: i32 = 3;
     pub(crate) const NO_DEVICE: i32 = 100;
-    pub(crate) const INVALID_PTX: i32 = 218;
     pub(crate) const INVALID_DEVICE: i32 = 101;
     pub(crate) const INVALID_CONTEXT: i32 = 201;
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: i32 = 217;
+    pub(crate) const INVALID_PTX: i32 = 218;
     pub(crate) const INVALID_HANDLE: i32 = 400;
     pub(crate) const NOT_FOUND: i32 = 500;
     pub(crate) const NOT_READY: i32 = 600;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     pub(crate) const TOO_LARGE: i32 = 720;
     pub(crate) const NOT_SUPPORTED: i32 = 801;
     pub(crate) const ILLEGAL_STATE: i32 = 401;
@@ -35,9 +38,11 @@ pub(crate) enum Kind {
     Managed,
 }
 
-struct Region {
-    kind: Kind,
-    mapping: Arc<Mapping>,
+pub(crate) struct Region {
+    pub(crate) kind: Kind,
+    pub(crate) mapping: Arc<Mapping>,
+    /// Of another process's memory: whose it is and how often it was opened.
+    pub(crate) import: Option<Import>,
 }
 
 struct Fault {
@@ -62,7 +67,10 @@ pub(crate) struct World {
     allocations_wait: bool,
     broken: Arc<AtomicI32>,
     pub(crate) counts: BTreeMap<String, u64>,
-    memory: BTreeMap<u64, Region>,
+    pub(crate) memory: BTreeMap<u64, Region>,
+    /// Whether no device reaches another's memory, and who was allowed whose: contexts.
+    pub(crate) no_peers: bool,
+    pub(crate) peers: BTreeSet<(usize, usize)>,
     streams: BTreeMap<usize, Arc<Stream>>,
     /// Default streams by context and handle.
     defaults: BTreeMap<(usize, usize), Arc<Stream>>,
@@ -98,6 +106,8 @@ impl World {
             broken: Arc::default(),
             counts: BTreeMap::new(),
             memory: BTreeMap::new(),
+            no_peers: false,
+            peers: BTreeSet::new(),
             streams: BTreeMap::new(),
             defaults: BTreeMap::new(),
             capturing: BTreeMap::new(),
@@ -126,6 +136,7 @@ impl World {
                 Command::Spoil { code, nth } => self.spoils.push((nth, code)),
                 Command::Delay { seed, microseconds } => self.delay = (seed, microseconds),
                 Command::Queues(count) => self.most_queues = count,
+                Command::NoPeers => self.no_peers = true,
                 Command::AllocationsWait => self.allocations_wait = true,
                 Command::Kernels(file) => self.kernels = Some(Kernels::open(&file)),
             }
@@ -159,6 +170,7 @@ impl World {
             "cuInit",
             "cuDevicePrimaryCtxRetain",
             "cuMemFree",
+            "cuIpcCloseMemHandle",
             "cuMemFreeHost",
             "cuStreamDestroy",
             "cuEventDestroy",
@@ -210,17 +222,30 @@ impl World {
     }
 
     pub(crate) fn alloc(&mut self, kind: Kind, len: usize) -> Outcome<u64> {
-        let is_hidden = matches!(kind, Kind::Device(_)) && self.kernels.is_none();
+        let is_hidden = matches!(kind, Kind::Device(_)) && self.hides();
         let mapping = Mapping::new(len, is_hidden).ok_or(code::OUT_OF_MEMORY)?;
+        Ok(self.insert(kind, mapping, None))
+    }
+
+    /// Whether device memory has no rights. Kernels need them.
+    pub(crate) fn hides(&self) -> bool {
+        self.kernels.is_none()
+    }
+
+    pub(crate) fn insert(&mut self, kind: Kind, mapping: Mapping, import: Option<Import>) -> u64 {
         let at = mapping.address() as u64;
-        self.memory.insert(at, Region { kind, mapping: Arc::new(mapping) });
-        Ok(at)
+        self.memory.insert(at, Region { kind, mapping: Arc::new(mapping), import });
+        at
     }
 
     pub(crate) fn free(&mut self, at: u64, is_pinned: bool) -> Outcome {
-        let fits = self.memory.get(&at).is_some_and(|region| (region.kind == Kind::Pinned) == is_pinned);
-        if !fits {
-            return Err(code::INVALID_VALUE);
+        let region = self.memory.get(&at).filter(|region| region.import.is_none());
+        let region = region.filter(|region| (region.kind == Kind::Pinned) == is_pinned);
+        // The real driver does not notice it, and what follows is undefined. Here the memory stays, so that whoever looks at what is
+        // left alive sees it.
+        if region.ok_or(code::INVALID_VALUE)?.mapping.is_open_elsewhere() {
+            *self.counts.entry("freed while open".into()).or_default() += 1;
+            return Err(code::ILLEGAL_STATE);
         }
         self.memory.remove(&at);
         Ok(())

@@ -1,5 +1,6 @@
 //! What tests take: the library as a file, its steering wheel, and what a program does with CUDA.
 
+use super::sharing::IpcHandle;
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ symbols! {
     alloc_host = c"cuMemHostAlloc" fn(*mut *mut c_void, size_t, c_uint) -> c_int;
     free = c"cuMemFree_v2" fn(u64) -> c_int;
     free_host = c"cuMemFreeHost" fn(*mut c_void) -> c_int;
+    export = c"cuIpcGetMemHandle" fn(*mut IpcHandle, u64) -> c_int;
+    import = c"cuIpcOpenMemHandle_v2" fn(*mut u64, IpcHandle, c_uint) -> c_int;
+    close = c"cuIpcCloseMemHandle" fn(u64) -> c_int;
     stream = c"cuStreamCreate" fn(*mut *mut c_void, c_uint) -> c_int;
     destroy = c"cuStreamDestroy_v2" fn(*mut c_void) -> c_int;
     query = c"cuStreamQuery" fn(*mut c_void) -> c_int;
@@ -181,6 +185,34 @@ impl Fake {
                 _ => (self.symbols.free)(at as u64),
             }
         });
+    }
+
+    /// Frees device memory; the driver's code.
+    pub fn try_free(&self, at: usize) -> i32 {
+        // SAFETY: addresses are looked up, not followed.
+        unsafe { (self.symbols.free)(at as u64) }
+    }
+
+    /// The handle by which other processes open device memory, or the driver's code.
+    pub fn export(&self, device: u32, at: usize) -> Result<[u8; 64], i32> {
+        let mut handle = IpcHandle { bytes: [0; 64] };
+        // SAFETY: room for a handle; addresses are looked up, not followed.
+        let code = self.on(device, || unsafe { (self.symbols.export)(&mut handle, at as u64) });
+        if code == 0 { Ok(handle.bytes) } else { Err(code) }
+    }
+
+    /// Opens another process's memory for a device; its address, or the driver's code.
+    pub fn import(&self, device: u32, handle: [u8; 64]) -> Result<usize, i32> {
+        let (mut at, handle) = (0, IpcHandle { bytes: handle });
+        // SAFETY: room for an address.
+        let code = self.on(device, || unsafe { (self.symbols.import)(&mut at, handle, 1) });
+        if code == 0 { Ok(at as usize) } else { Err(code) }
+    }
+
+    /// Closes it; the driver's code.
+    pub fn close(&self, device: u32, at: usize) -> i32 {
+        // SAFETY: addresses are looked up, not followed.
+        self.on(device, || unsafe { (self.symbols.close)(at as u64) })
     }
 
     /// Makes a stream; its handle.

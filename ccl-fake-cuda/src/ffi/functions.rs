@@ -1,6 +1,8 @@
 //! The driver's functions.
 
 use super::launching::*;
+use super::naming::*;
+use super::sharing::*;
 use super::{CONTEXTS, call, current, with};
 use crate::work::Work;
 use crate::world::{Kind, Outcome, code};
@@ -40,41 +42,6 @@ unsafe extern "C" fn cuInit(_flags: c_uint) -> c_int {
     })
     .err()
     .unwrap_or(0)
-}
-
-fn name_of(error: c_int) -> &'static CStr {
-    match error {
-        0 => c"CUDA_SUCCESS",
-        1 => c"CUDA_ERROR_INVALID_VALUE",
-        2 => c"CUDA_ERROR_OUT_OF_MEMORY",
-        3 => c"CUDA_ERROR_NOT_INITIALIZED",
-        100 => c"CUDA_ERROR_NO_DEVICE",
-        101 => c"CUDA_ERROR_INVALID_DEVICE",
-        201 => c"CUDA_ERROR_INVALID_CONTEXT",
-        218 => c"CUDA_ERROR_INVALID_PTX",
-        400 => c"CUDA_ERROR_INVALID_HANDLE",
-        500 => c"CUDA_ERROR_NOT_FOUND",
-        700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
-        719 => c"CUDA_ERROR_LAUNCH_FAILED",
-        720 => c"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-        801 => c"CUDA_ERROR_NOT_SUPPORTED",
-        900 => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-        _ => c"CUDA_ERROR_UNKNOWN",
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetErrorName(error: c_int, name: *mut *const c_char) -> c_int {
-    // SAFETY: as the caller vouches.
-    unsafe { name.write(name_of(error).as_ptr()) };
-    0
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetErrorString(_error: c_int, text: *mut *const c_char) -> c_int {
-    // SAFETY: as the caller vouches.
-    unsafe { text.write(c"as a script says".as_ptr()) };
-    0
 }
 
 #[unsafe(no_mangle)]
@@ -454,6 +421,12 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuCtxPushCurrent" = cuCtxPushCurrent_v2;
         "cuCtxPopCurrent" = cuCtxPopCurrent_v2;
         "cuCtxGetDevice" = cuCtxGetDevice;
+        "cuMemGetAddressRange" = cuMemGetAddressRange_v2;
+        "cuIpcGetMemHandle" = cuIpcGetMemHandle;
+        "cuIpcOpenMemHandle" = cuIpcOpenMemHandle_v2;
+        "cuIpcCloseMemHandle" = cuIpcCloseMemHandle;
+        "cuDeviceCanAccessPeer" = cuDeviceCanAccessPeer;
+        "cuCtxEnablePeerAccess" = cuCtxEnablePeerAccess;
         "cuPointerGetAttributes" = cuPointerGetAttributes;
         "cuMemAlloc" = cuMemAlloc_v2;
         "cuMemFree" = cuMemFree_v2;

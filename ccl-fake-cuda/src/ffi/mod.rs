@@ -9,6 +9,8 @@ mod functions;
 mod kernels;
 mod launching;
 mod mapping;
+mod naming;
+mod sharing;
 mod steering;
 
 pub use fake::{Fake, Memory};
