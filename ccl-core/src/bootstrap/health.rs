@@ -5,7 +5,7 @@ use super::talk::Talk;
 use super::wire::Member;
 use crate::control::{Agreement, Command, End, EndKind, GatherFailed, Loss};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{RankState, Verdict};
+use crate::flight::{RankState, Reason, Verdict};
 use crate::monitor::{Guard, Monitor};
 use crate::plan::Rank;
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,6 +15,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+
+/// How long a rank waits for a verdict: an inquest, and the ways there and back.
+const INQUEST: Duration = Duration::from_millis(2500);
 
 /// What this rank does, for its peers: see [`Health::observe`].
 pub type Observer = Box<dyn Fn() -> RankState + Send + Sync>;
@@ -142,6 +145,13 @@ impl Health {
     #[inline]
     pub fn check(&self) -> Result<()> {
         if self.is_well() { Ok(()) } else { self.error().map_or(Ok(()), Err) }
+    }
+
+    /// Asks for an inquest and waits for its verdict: the error with which the communicator has ended, which may also
+    /// be another; `None` if there is none within a few seconds.
+    pub fn inquire(&self, reason: &Reason) -> Option<Error> {
+        self.command(Command::Inquire { reason: reason.to_bytes() });
+        self.wait_for_error(INQUEST)
     }
 
     /// Those that are lost.

@@ -102,6 +102,7 @@ fn kernels_and_programs_have_the_same_numbers() {
         limit: 109,
         count: 110,
         tag: 111,
+        log: 112,
         rule,
     };
     let words = call.words();
