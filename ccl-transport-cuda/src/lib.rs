@@ -9,7 +9,7 @@
 //! `sys` holds all that is unsafe: the driver's functions as a table, and owners of what they create. [`driver`] gives them a
 //! meaning: versions, devices, kinds of memory, errors with their names and cures. [`staging`] makes a host collective
 //! of one on device buffers: pieces go through pinned host memory, ordered on the caller's stream. [`program`] writes plans as data for
-//! the kernels in `kernels/`, and [`gang`] launches these for several ranks of one device, to test and measure them; no call of the
+//! the kernels in `kernels/`, [`sharing`] gives ranks each other's memory, and [`gang`] launches these for several ranks of one device, to test and measure them; no call of the
 //! library does yet.
 //!
 //! # What it promises
@@ -22,6 +22,7 @@
 pub mod driver;
 pub mod gang;
 pub mod program;
+pub mod sharing;
 pub mod staging;
 #[allow(unsafe_code)]
 mod sys;

@@ -2,24 +2,25 @@
 
 use super::Driver;
 use crate::sys::{CUDA_SUCCESS, CUresult};
-use ccl_core::{ErrorKind, Result};
+use ccl_core::{Error, ErrorKind, Result};
 
 impl Driver {
     /// An error with the driver's name for it, its number, and what to do.
     pub(crate) fn check(self, code: CUresult, call: impl FnOnce() -> String) -> Result<()> {
-        if code == CUDA_SUCCESS { Ok(()) } else { self.fail(code, call()) }
+        if code == CUDA_SUCCESS { Ok(()) } else { Err(self.error(code, call(), remedy(code))) }
     }
 
+    /// The same for what has its own cure.
     #[cold]
-    fn fail(self, code: CUresult, call: String) -> Result<()> {
+    pub(crate) fn error(self, code: CUresult, call: String, remedy: &str) -> Error {
         let (name, sentence) = self.table.words(code);
         let cause = format!("{name} ({code}), {sentence}");
-        Err(ErrorKind::Device { call, cause, remedy: remedy(code).into() }.into())
+        ErrorKind::Device { call, cause, remedy: remedy.into() }.into()
     }
 }
 
 /// What to do about an error.
-fn remedy(code: CUresult) -> &'static str {
+pub(crate) fn remedy(code: CUresult) -> &'static str {
     match code {
         2 => "free memory, on the device or of the host's pinned memory, or make smaller calls",
         3 => "call cuInit first, or any function of the CUDA runtime",

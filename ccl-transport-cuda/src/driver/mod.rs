@@ -15,6 +15,7 @@ mod error;
 mod kind;
 
 pub use device::{Attribute, Device};
+pub(crate) use error::remedy;
 pub use kind::Kind;
 pub(crate) use kind::{ASKED, Known};
 

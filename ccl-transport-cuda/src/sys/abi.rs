@@ -20,12 +20,23 @@ pub(crate) struct CUuuid {
     pub(crate) bytes: [u8; 16],
 }
 
+/// A handle of device memory for other processes.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CUipcMemHandle {
+    pub(crate) bytes: [u8; 64],
+}
+
 pub(crate) const CUDA_SUCCESS: CUresult = 0;
 pub(crate) const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 pub(crate) const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
 pub(crate) const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 pub(crate) const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
+pub(crate) const CUDA_ERROR_PEER_ACCESS_UNSUPPORTED: CUresult = 217;
 pub(crate) const CUDA_ERROR_NOT_READY: CUresult = 600;
+pub(crate) const CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: CUresult = 704;
+pub(crate) const CUDA_ERROR_TOO_MANY_PEERS: CUresult = 711;
+pub(crate) const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 pub(crate) const CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: CUresult = 906;
 
 pub(crate) const CU_MEMORYTYPE_HOST: c_uint = 1;
@@ -37,6 +48,8 @@ pub(crate) const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_int = 9;
 
 pub(crate) const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
 pub(crate) const CU_MEMHOSTALLOC_DEVICEMAP: c_uint = 2;
+
+pub(crate) const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CU_EVENT_DEFAULT: c_uint = 0;

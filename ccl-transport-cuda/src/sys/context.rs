@@ -44,6 +44,14 @@ impl Primary {
         self.driver
     }
 
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    pub(super) fn raw(&self) -> CUcontext {
+        self.context
+    }
+
     pub(super) fn is(&self, context: CUcontext) -> bool {
         self.context == context
     }

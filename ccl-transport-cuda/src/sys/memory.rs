@@ -53,6 +53,10 @@ impl DeviceMemory {
         self.primary.driver().check(code, || format!("cuMemcpyDtoH of {} bytes", bytes.len()))
     }
 
+    pub(super) fn primary(&self) -> &Arc<Primary> {
+        &self.primary
+    }
+
     /// Its address, which means something to the device only.
     pub fn address(&self) -> usize {
         self.at as usize

@@ -9,6 +9,7 @@ mod kernel;
 mod memory;
 mod ordering;
 mod reading;
+mod sharing;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -23,5 +24,6 @@ pub use memory::DeviceMemory;
 pub(crate) use memory::{Flags, PinnedMemory};
 pub use ordering::{Event, Stream};
 pub(crate) use reading::is_readable;
+pub use sharing::Mapped;
 pub(crate) use table::Table;
 pub(crate) use words::Words;

@@ -58,11 +58,17 @@ table! {
     cuPointerGetAttributes: fn(c_uint, *const c_int, *mut *mut c_void, CUdeviceptr);
     cuMemAlloc: fn(*mut CUdeviceptr, size_t);
     cuMemFree: fn(CUdeviceptr);
+    cuMemGetAddressRange: fn(*mut CUdeviceptr, *mut size_t, CUdeviceptr);
     cuMemGetInfo: fn(*mut size_t, *mut size_t);
     cuMemsetD8Async: fn(CUdeviceptr, c_uchar, size_t, CUstream);
     cuMemHostAlloc: fn(*mut *mut c_void, size_t, c_uint);
     cuMemHostGetDevicePointer: fn(*mut CUdeviceptr, *mut c_void, c_uint);
     cuMemFreeHost: fn(*mut c_void);
+    cuIpcGetMemHandle: fn(*mut CUipcMemHandle, CUdeviceptr);
+    cuIpcOpenMemHandle: fn(*mut CUdeviceptr, CUipcMemHandle, c_uint);
+    cuIpcCloseMemHandle: fn(CUdeviceptr);
+    cuDeviceCanAccessPeer: fn(*mut c_int, CUdevice, CUdevice);
+    cuCtxEnablePeerAccess: fn(CUcontext, c_uint);
     cuMemcpyHtoD: fn(CUdeviceptr, *const c_void, size_t);
     cuMemcpyDtoH: fn(*mut c_void, CUdeviceptr, size_t);
     cuMemcpyAsync: fn(CUdeviceptr, CUdeviceptr, size_t, CUstream);
