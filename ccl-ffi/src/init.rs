@@ -2,6 +2,7 @@
 
 use crate::comm::{self, Face, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
+use crate::device;
 use crate::group;
 use crate::pointers::{self, store};
 use crate::result::{cclResult_t, guard_code};
@@ -64,7 +65,7 @@ unsafe fn join(
     // SAFETY: the caller's promise.
     let settings = unsafe { Settings::parse(config)? };
     let builder = Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(id.parse()?);
-    let mut builder = settings.apply(builder.config(environment()?));
+    let mut builder = settings.apply(builder.config(environment()?)).current_device();
     let face = Face::new(rank as u32, nranks as u32, settings.name, builder.abort_handle());
     if settings.non_blocking {
         let joining = join_behind(builder, face)?;
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn cclCommInitAll(
         }
         environment()?;
         let mut made = Vec::new();
-        for communicator in Communicator::local(size)? {
+        for communicator in device::local(size)? {
             match comm::insert_ready(communicator, String::new()) {
                 Ok(comm) => made.push(comm),
                 Err(error) => {
