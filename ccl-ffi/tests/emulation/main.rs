@@ -6,4 +6,5 @@ mod common;
 mod cuda;
 
 mod calls;
+mod failures;
 mod world;

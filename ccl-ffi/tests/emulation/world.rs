@@ -23,12 +23,12 @@ fn object() -> &'static Path {
 }
 
 /// So many devices that run kernels.
-pub fn gpus(count: u32, script: &str) -> Gpus {
+pub(crate) fn gpus(count: u32, script: &str) -> Gpus {
     Gpus::new(count, &format!("kernels {}; {script}", object().display()))
 }
 
 /// A communicator whose ranks are on the device of their number, or on the only one.
-pub fn on_devices<const N: usize>(gpus: &Gpus) -> [Comm; N] {
+pub(crate) fn on_devices<const N: usize>(gpus: &Gpus) -> [Comm; N] {
     gpus.fake.set_device(0);
     let comms = init_all();
     gpus.fake.leave_device();
@@ -36,15 +36,20 @@ pub fn on_devices<const N: usize>(gpus: &Gpus) -> [Comm; N] {
 }
 
 /// The same with a configuration.
-pub fn on_devices_with<const N: usize>(gpus: &Gpus, config: &Config) -> [Comm; N] {
+pub(crate) fn on_devices_with<const N: usize>(gpus: &Gpus, config: &Config) -> [Comm; N] {
     gpus.fake.set_device(0);
     let comms = with_config(config);
     gpus.fake.leave_device();
     comms
 }
 
+/// A communicator on no device.
+pub(crate) fn on_hosts_with<const N: usize>(config: &Config) -> [Comm; N] {
+    with_config(config)
+}
+
 /// A communicator on no device, whose reductions are in the order of the ranks.
-pub fn reference<const N: usize>() -> [Comm; N] {
+pub(crate) fn reference<const N: usize>() -> [Comm; N] {
     let name = CString::new("oneshot").unwrap();
     with_config(&Config { algorithm: name.as_ptr(), ..CONFIG })
 }
@@ -60,6 +65,6 @@ fn with_config<const N: usize>(config: &Config) -> [Comm; N] {
 }
 
 /// How often kernels were launched.
-pub fn launches(gpus: &Gpus) -> u64 {
+pub(crate) fn launches(gpus: &Gpus) -> u64 {
     gpus.fake.count("cuLaunchKernel")
 }
