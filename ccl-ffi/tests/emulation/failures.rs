@@ -12,7 +12,7 @@ fn within<const N: usize>(gpus: &Gpus, milliseconds: c_int) -> [Comm; N] {
 }
 
 /// What the communicator says when it has ended.
-fn ended(comm: Comm) -> String {
+pub(crate) fn ended(comm: Comm) -> String {
     wait_for("the end of a communicator", || async_error(comm) != SUCCESS);
     last_error(comm)
 }

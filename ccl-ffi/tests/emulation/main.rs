@@ -7,4 +7,5 @@ mod cuda;
 
 mod calls;
 mod failures;
+mod processes;
 mod world;

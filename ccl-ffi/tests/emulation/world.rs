@@ -6,18 +6,24 @@ use std::ffi::{CString, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The kernels, compiled once for this program and gone with it.
-fn object() -> &'static Path {
+/// Where a child process finds its parent's kernels.
+pub(crate) const KERNELS: &str = "TEST_KERNELS";
+
+/// The kernels, compiled once for this program.
+pub(crate) fn object() -> &'static Path {
     struct Object(PathBuf);
     static OBJECT: OnceLock<Object> = OnceLock::new();
     let made = || {
         // So many threads of the CPU run a launch.
         // SAFETY: no other test reads the environment before it has devices.
         unsafe {
-            std::env::set_var("RDMACCL_DEVICE_BLOCKS", "3");
+            std::env::set_var("RDMACCL_DEVICE_BLOCKS", "4");
             std::env::set_var("RDMACCL_DEVICE_THREADS", "8");
         }
-        Object(ccl_fake_cuda::compile_kernels(Path::new(env!("CARGO_TARGET_TMPDIR")), None))
+        match std::env::var_os(KERNELS) {
+            Some(of_parent) => Object(of_parent.into()),
+            None => Object(ccl_fake_cuda::compile_kernels(Path::new(env!("CARGO_TARGET_TMPDIR")), None)),
+        }
     };
     &OBJECT.get_or_init(made).0
 }

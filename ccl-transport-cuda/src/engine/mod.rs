@@ -89,6 +89,9 @@ impl Founding {
         stream.clear(&mut memory, 0..arena.zeroed)?;
         stream.synchronize()?;
         let kernels = Kernels::of_device(primary);
+        // A device or a driver that does not take one of them takes none.
+        let least = program::Module::named("finish").expect("it is among the modules");
+        kernels.function(least, "rdmaccl_finish")?;
         if places.get(rank as usize).is_some_and(|own| crowd(own) > 1) {
             kernels.load()?;
         }
@@ -399,7 +402,7 @@ impl Engine {
             Some(parts) => parts.over.is_done()?,
             None => true,
         };
-        Ok(over && !self.watch.mark().0.is_inside)
+        Ok(over && self.watch.is_quiet())
     }
 
     /// Takes no more calls. What is left has to be taken leave of; the second time nothing is.

@@ -42,7 +42,7 @@ impl Parting {
 
     /// Whether this rank's kernels are over.
     pub fn is_idle(&self) -> Result<bool> {
-        Ok(self.parts.over.is_done()? && !self.parts.watch.mark().0.is_inside)
+        Ok(self.parts.over.is_done()? && self.parts.watch.is_quiet())
     }
 
     /// Does what can be done without waiting for peers: true when all have said goodbye but those that are `gone`.

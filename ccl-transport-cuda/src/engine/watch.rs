@@ -27,7 +27,12 @@ pub(super) struct Watch {
     /// The mark that was seen last, and since when it has been that.
     seen: AtomicU64,
     since_ns: AtomicU64,
+    /// When the alarm was raised; 0: it was not.
+    alarmed_ns: AtomicU64,
 }
+
+/// How long kernels may take to end when the alarm is raised: some hundred looks at a flag.
+const GRACE_NS: u64 = 200_000_000;
 
 /// A call by its tag.
 struct Known {
@@ -55,6 +60,7 @@ impl Watch {
             calls: Mutex::default(),
             seen: AtomicU64::new(0),
             since_ns: AtomicU64::new(monotonic_ns()),
+            alarmed_ns: AtomicU64::new(0),
         })
     }
 
@@ -84,6 +90,14 @@ impl Watch {
     /// Ends all waits of kernels, now and later.
     pub(super) fn alarm(&self) {
         self.words.store(ALARM, 1);
+        let _ = self.alarmed_ns.compare_exchange(0, monotonic_ns(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether no kernel runs, of a graph's neither. One that was ended has not said so, and has had time to end.
+    pub(super) fn is_quiet(&self) -> bool {
+        let alarmed = self.alarmed_ns.load(Ordering::Relaxed);
+        let has_ended = alarmed != 0 && monotonic_ns().saturating_sub(alarmed) > GRACE_NS;
+        has_ended || !self.mark().0.is_inside
     }
 
     /// Where the rank is, and since when in nanoseconds of the host's clock, as far as somebody has looked.

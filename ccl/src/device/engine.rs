@@ -1,6 +1,6 @@
 //! A communicator's kernels: how they are brought together, watched, and taken leave of.
 
-use super::driver;
+use super::{DeviceStream, driver};
 use crate::{AbortHandle, Call, Collective, Error, ErrorKind, Rank, Result, spawn_quiet};
 use ccl_core::clock::monotonic_ns;
 use ccl_core::communicator::Communicator as Core;
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const LOOK: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 /// For so long after a launch calls may run, whether a kernel has said so or not.
 const LIVELY: Duration = Duration::from_secs(1);
+/// How long a verdict takes at most.
+const VERDICT: Duration = Duration::from_secs(5);
 /// How long the end of a communicator that has failed waits for its kernels, which were told to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -133,6 +135,15 @@ impl DeviceEngine {
         })
     }
 
+    /// Makes calls and waits for them.
+    pub(crate) fn run(&self, stream: &DeviceStream, calls: &[(&Call, Buffers<'_>)]) -> Result<()> {
+        let ready = calls.iter().map(|(call, buffers)| self.ready(stream.handle(), call, buffers));
+        self.launch(stream.handle(), ready.collect::<Result<_>>()?)?;
+        stream.synchronize()?;
+        // A kernel that was ended leaves the stream in order.
+        self.shared.alarm.error().or_else(|| self.shared.wait_for_trouble()).map_or(Ok(()), Err)
+    }
+
     /// Waits for the calls that were launched, as long as they may take, and leaves the rest to a thread: its peers' kernels
     /// may still use its memory.
     pub(crate) fn close(&self) {
@@ -240,6 +251,12 @@ impl Shared {
                 closed.wait(Some(LOOK[usize::from(!is_lively)]));
             }
         }
+    }
+
+    /// The end of the communicator, if a kernel has given up: the watcher sees to it.
+    fn wait_for_trouble(&self) -> Option<Error> {
+        self.engine.trouble()?;
+        self.alarm.health().wait_for_error(VERDICT)
     }
 
     /// Why the calls end, if so.
