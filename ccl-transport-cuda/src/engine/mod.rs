@@ -27,7 +27,7 @@ pub use watch::Trouble;
 use crate::driver::{Attribute, Kind};
 use crate::kernels::Kernels;
 use crate::program::{self, Call as Told, Launch, Mark, Member, Team};
-use crate::sharing::{Handle, Mapped};
+use crate::sharing::{Handle, Mapped, Process};
 use crate::sys::{DeviceMemory, Event, Primary, Residency, Stream};
 use arena::Arena;
 use ccl_core::communicator::Call;
@@ -118,7 +118,7 @@ impl Founding {
     pub fn meet(self, words: &[Vec<u8>], wanted: Wanted) -> Result<Engine> {
         let Founding { rank, primary, kernels, config, ranks, blocks, memory, arena } = self;
         let mut peers = Vec::new();
-        let mut bases = Vec::new();
+        let (mut bases, mut has_strangers) = (Vec::new(), false);
         for (peer, theirs) in (0..).zip(words) {
             let (count, handle) = theirs.split_at_checked(4).ok_or_else(|| malformed(peer))?;
             if count != blocks.to_le_bytes() {
@@ -129,7 +129,9 @@ impl Founding {
                 bases.push(memory.address() as u64);
                 continue;
             }
-            let mapped = Mapped::open(&primary, &Handle::from_bytes(handle)?)?;
+            let handle = Handle::from_bytes(handle)?;
+            has_strangers |= handle.process != Process::this()?;
+            let mapped = Mapped::open(&primary, &handle)?;
             if mapped.len() != arena.bytes {
                 return Err(malformed(peer));
             }
@@ -175,6 +177,7 @@ impl Founding {
                 over,
                 store,
                 peers,
+                has_strangers,
                 watch: Arc::clone(&watch),
                 _memory: memory,
                 _kernels: Arc::clone(&kernels),
@@ -218,6 +221,8 @@ struct Parts {
     over: Event,
     store: Store,
     peers: Vec<(Rank, Mapped)>,
+    /// Whether some of them are other processes.
+    has_strangers: bool,
     watch: Arc<Watch>,
     _memory: DeviceMemory,
     _kernels: Arc<Kernels>,

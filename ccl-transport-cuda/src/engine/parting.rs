@@ -6,6 +6,7 @@ use crate::sys::{Primary, Stream, Words};
 use ccl_core::Result;
 use ccl_core::plan::Rank;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What is left of an engine. Somebody steps it until it is over; dropped before, it frees its memory all the same.
 pub struct Parting {
@@ -25,7 +26,13 @@ enum Stage {
     Waiting,
     /// Peers' kernels may use its memory.
     Told { stream: Stream, words: Words },
+    /// No kernel uses it. Peers may not have closed it yet, which they do right after they have said goodbye.
+    Used { since: Instant },
 }
+
+/// How long other processes may take to close what they have said to use no more. Whoever frees memory that another process has open
+/// is in a place that the driver's manual leaves undefined, and no word can be left there when it is closed.
+const GRACE: Duration = Duration::from_secs(1);
 
 impl Parting {
     pub(super) fn new(engine: &Engine, parts: Parts) -> Parting {
@@ -61,11 +68,17 @@ impl Parting {
             self.parts.peers.clear();
             self.stage = Stage::Told { stream, words };
         }
+        if let Stage::Used { since } = &self.stage {
+            return Ok(since.elapsed() >= GRACE);
+        }
         let Stage::Told { stream, words } = &self.stage else { return Ok(false) };
         let count = self.told.len() + 1;
         stream.copy_words(self.base + self.arena.goodbye(0), words.address(0), count)?;
         stream.synchronize()?;
         let has_gone = |rank: Rank| rank == self.rank || gone.contains(&rank) || words.load(rank as usize) != 0;
-        Ok((0..count as Rank).all(has_gone))
+        if (0..count as Rank).all(has_gone) {
+            self.stage = Stage::Used { since: Instant::now() };
+        }
+        Ok(matches!(self.stage, Stage::Used { .. }) && !self.parts.has_strangers)
     }
 }
