@@ -25,7 +25,9 @@ pub use ib::{HcaFilter, Ib, Switch};
 pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
-pub use values::{AlgorithmChoice, DeviceEngine, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy};
+pub use values::{
+    AlgorithmChoice, DeviceEngine, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy,
+};
 use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.

@@ -6,7 +6,8 @@ use std::process::Command;
 /// Compiles the kernels, with a planted bug or without, into a folder that is the test program's own; the object's file, for the script's
 /// `kernels FILE`. Needs g++; panics, as a test does, where that fails.
 pub fn compile_kernels(folder: &Path, bug: Option<&str>) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
     let name = format!("kernels-{}-{}", bug.unwrap_or("clean"), std::process::id());
     let (part, object) = (folder.join(&name), folder.join(format!("{name}.so")));
     let mut compile = Command::new("g++");

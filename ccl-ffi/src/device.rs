@@ -206,8 +206,9 @@ impl Part {
         let Some(engine) = self.face.engine() else { return Ok(Vec::new()) };
         if engine.device() != self.device {
             let (rank, own, other) = (self.face.rank, engine.device(), self.device);
-            let what =
-                format!("a call of rank {rank} on device {other}, in a communicator where it is on device {own}");
+            let what = format!(
+                "a call of rank {rank} on device {other}, in a communicator where it is on device {own}"
+            );
             let remedy = "select the device of the buffers (cudaSetDevice) before the communicator is made";
             return Err(Error::invalid(what, remedy));
         }

@@ -2,9 +2,7 @@
 
 use crate::buffers::Layout;
 use crate::work::Work;
-use ccl::device::{
-    DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, Driver, current_after, driver,
-};
+use ccl::device::{DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, Driver, current_after, driver};
 use ccl::{Communicator, Config, Result};
 use std::ops::Range;
 

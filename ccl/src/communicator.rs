@@ -1,10 +1,10 @@
 //! The communicator with typed calls.
 
+use crate::device::{self, DeviceEngine};
 use crate::{
     AbortHandle, Agreement, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey,
     Piece, Rank, Record, ReduceOp, Route, UniqueId, UserMemory,
 };
-use crate::device::{self, DeviceEngine};
 use ccl_core::bootstrap::launch;
 use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::Config;

@@ -58,7 +58,6 @@ use wire::Member;
 /// How much longer than its deadline a rank waits for the root's word on who is absent.
 const GRACE: Duration = Duration::from_secs(1);
 
-
 /// Ranks of a job at most: what one root service and the lists in its messages hold.
 pub const MOST_RANKS: u32 = 8192;
 

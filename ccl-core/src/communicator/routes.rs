@@ -71,8 +71,7 @@ impl Routes {
     pub(super) fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Routes> {
         let rank = bootstrap.rank();
         let transports = opener.local(bootstrap)?;
-        let introductions =
-            Introduction::of(rank, config, &transports, opener)?.exchange(bootstrap)?;
+        let introductions = Introduction::of(rank, config, &transports, opener)?.exchange(bootstrap)?;
         let mut routes = Routes::new(rank, transports, introductions);
         if routes.placement().hosts > 1 {
             routes.transports.extend(opener.network(bootstrap)?);

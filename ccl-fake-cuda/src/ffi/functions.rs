@@ -152,7 +152,11 @@ unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> c_int {
+unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    device: c_int,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> c_int {
     call("cuDevicePrimaryCtxGetState", |world| {
         let is_active = world.is_retained(device as u32);
         // SAFETY: as the caller vouches.

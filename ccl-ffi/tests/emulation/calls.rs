@@ -198,9 +198,8 @@ fn calls_in_place_give_the_bits_of_host_memory() {
         let whole = floats(RANKS * count, rank);
         let (mut a, mut b, mut c) = (whole.clone(), whole.clone(), whole.clone());
         let (x, y, z) = (gpus.buffer(0, &whole), gpus.buffer(0, &whole), gpus.buffer(0, &whole));
-        let both = |at: *mut c_void, comm, stream| {
-            cclAllReduce(at, at, RANKS * count, FLOAT32, SUM, comm, stream)
-        };
+        let both =
+            |at: *mut c_void, comm, stream| cclAllReduce(at, at, RANKS * count, FLOAT32, SUM, comm, stream);
         ok(both(a.as_mut_ptr().cast(), host, 0));
         ok(both(x.recv(), comm, queue.handle));
         let own = b.as_mut_ptr().wrapping_add(rank * block).cast();
@@ -325,10 +324,10 @@ fn graphs_are_replayed() {
             gpus.fake.write(c.at, &ints);
             gpus.fake.launch_graph(0, graph, queue.handle);
             queue.finish();
-            let float = |bytes: &[u8], i: usize| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
+            let float =
+                |bytes: &[u8], i: usize| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
             let (x, y) = (floats(1000, 2 * round), floats(1000, 2 * round + 1));
-            let sums: Vec<u8> =
-                (0..1000).flat_map(|i| (float(&x, i) + float(&y, i)).to_le_bytes()).collect();
+            let sums: Vec<u8> = (0..1000).flat_map(|i| (float(&x, i) + float(&y, i)).to_le_bytes()).collect();
             assert!(a.bytes() == sums, "round {round}");
             assert!(b.bytes() == [&sums[..], &sums[..]].concat(), "round {round}");
             let means: Vec<u8> = (0..100).flat_map(|i: i32| (i + 5).to_le_bytes()).collect();

@@ -69,7 +69,21 @@ impl Arena {
         let stage = take(2 * MAX_TEAM * ONE_SHOT_ROOM);
         let slots = take(links * shares as usize * CREDITS as usize * slot_bytes);
         let bytes = take(0);
-        Arena { ranks, shares, slot_bytes, packets, goodbyes, epochs, log, team, links: heads, stage, slots, zeroed, bytes }
+        Arena {
+            ranks,
+            shares,
+            slot_bytes,
+            packets,
+            goodbyes,
+            epochs,
+            log,
+            team,
+            links: heads,
+            stage,
+            slots,
+            zeroed,
+            bytes,
+        }
     }
 
     /// Flags, credits and counts of the links with one peer on one channel: one from it, and one to it.
@@ -159,7 +173,10 @@ mod tests {
                             (receives.slots, receives.flags, receives.credit)
                         );
                         assert_eq!([sends.slots, sends.credit].map(|at| at >> 32), [to, from].map(u64::from));
-                        assert_eq!([sends.count, receives.count].map(|at| at >> 32), [from, to].map(u64::from));
+                        assert_eq!(
+                            [sends.count, receives.count].map(|at| at >> 32),
+                            [from, to].map(u64::from)
+                        );
                         take(sends.slots, s * c * arena.slot_bytes as u64);
                         take(sends.flags, 8 * s * c);
                         take(sends.credit, 8 * s);

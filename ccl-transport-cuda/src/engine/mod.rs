@@ -67,12 +67,7 @@ pub struct Founding {
 impl Founding {
     /// For `rank`, on a device. `places` has the devices of all ranks. Zeroes the memory and, where ranks share the device,
     /// loads all kernels, so that none of this waits for a call later.
-    pub fn new(
-        primary: &Arc<Primary>,
-        rank: Rank,
-        places: &[Place],
-        config: &Config,
-    ) -> Result<Founding> {
+    pub fn new(primary: &Arc<Primary>, rank: Rank, places: &[Place], config: &Config) -> Result<Founding> {
         let device = primary.driver().device(primary.ordinal())?;
         let processors = device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
         // Of the device where most ranks are: all launch alike, and a block of any kernel is sure to fit on a multiprocessor.
@@ -123,7 +118,10 @@ impl Founding {
             let (count, handle) = theirs.split_at_checked(4).ok_or_else(|| malformed(peer))?;
             if count != blocks.to_le_bytes() {
                 let what = format!("rank {peer} is on a device where another number of blocks fits");
-                return Err(Error::unsupported(what, "set RDMACCL_DEVICE_BLOCKS to what fits on all devices"));
+                return Err(Error::unsupported(
+                    what,
+                    "set RDMACCL_DEVICE_BLOCKS to what fits on all devices",
+                ));
             }
             if peer == rank {
                 bases.push(memory.address() as u64);

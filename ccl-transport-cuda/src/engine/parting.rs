@@ -39,7 +39,15 @@ impl Parting {
         let (rank, arena) = (engine.terms.rank, engine.terms.arena);
         let told = parts.peers.iter().map(|(_, mapped)| mapped.address() as u64 + arena.goodbye(rank));
         let (primary, told) = (Arc::clone(&engine.primary), told.collect());
-        Parting { primary, rank, base: engine.bases[rank as usize], told, arena, stage: Stage::Waiting, parts }
+        Parting {
+            primary,
+            rank,
+            base: engine.bases[rank as usize],
+            told,
+            arena,
+            stage: Stage::Waiting,
+            parts,
+        }
     }
 
     /// Ends all waits of this rank's kernels.
@@ -75,7 +83,8 @@ impl Parting {
         let count = self.told.len() + 1;
         stream.copy_words(self.base + self.arena.goodbye(0), words.address(0), count)?;
         stream.synchronize()?;
-        let has_gone = |rank: Rank| rank == self.rank || gone.contains(&rank) || words.load(rank as usize) != 0;
+        let has_gone =
+            |rank: Rank| rank == self.rank || gone.contains(&rank) || words.load(rank as usize) != 0;
         if (0..count as Rank).all(has_gone) {
             self.stage = Stage::Used { since: Instant::now() };
         }

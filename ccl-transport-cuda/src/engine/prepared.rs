@@ -62,8 +62,7 @@ impl Prepared {
     pub(super) fn new(call: &Call, wanted: Option<&'static str>, terms: &Terms) -> Result<Prepared> {
         let Call { collective, count, dtype, op, root } = *call;
         let Terms { rank, placement, arena, .. } = *terms;
-        let rule =
-            if collective.reduces() { Rule::new(dtype, op, placement.ranks)? } else { Rule::copies() };
+        let rule = if collective.reduces() { Rule::new(dtype, op, placement.ranks)? } else { Rule::copies() };
         let way = Way::of(call, placement, &rule, wanted)?;
         let bytes = count.saturating_mul(dtype.size());
         let threads = terms.threads as usize;

@@ -135,7 +135,9 @@ impl Watch {
         let calls = self.calls();
         // A wrong tag is said beside the right one, perhaps the lower part of it.
         let own = |tag: u32| match report.failure {
-            Failure::Mismatch => u64::from(tag) == report.expected || u64::from(tag & 0xff_ffff) == report.expected,
+            Failure::Mismatch => {
+                u64::from(tag) == report.expected || u64::from(tag & 0xff_ffff) == report.expected
+            }
             _ => tag == mark.tag,
         };
         let known = calls.get(&mark.tag).filter(|_| own(mark.tag));

@@ -11,10 +11,10 @@ mod assemble;
 mod blame;
 mod error;
 
+pub use crate::kernels::Kernels;
 pub use blame::Blame;
 pub(crate) use blame::peer_of;
 pub use error::GangError;
-pub use crate::kernels::Kernels;
 
 use crate::driver::{Attribute, Device};
 use crate::program::{self, Launch, Program, Report, Rule};
@@ -313,7 +313,11 @@ impl Gang {
 }
 
 /// The kernel of some work, and what is launched behind it.
-fn kernels_of(kernels: &Kernels, work: Work<'_>, rule: &Rule) -> Result<(Function, Option<Function>), GangError> {
+fn kernels_of(
+    kernels: &Kernels,
+    work: Work<'_>,
+    rule: &Rule,
+) -> Result<(Function, Option<Function>), GangError> {
     let family = rule.family();
     let (module, kernel) = match work {
         Work::Plan(_) => (program::Module::interpreter(family), "rdmaccl_interpret"),

@@ -73,11 +73,12 @@ impl Call {
     /// Its words.
     pub fn words(&self) -> [u64; 17] {
         let [op, factor, turn, shift, flip] = self.rule.words();
-        let Call { program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, .. } =
-            *self;
+        let Call {
+            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, ..
+        } = *self;
         [
-            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, op, factor, turn,
-            shift, flip,
+            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, op, factor,
+            turn, shift, flip,
         ]
     }
 

@@ -108,8 +108,7 @@ impl Driver {
         // SAFETY: room for a handle.
         self.check(unsafe { (self.table.cuCtxGetDevice)(&mut device) }, || "cuCtxGetDevice".into())?;
         // SAFETY: room for two numbers.
-        let code =
-            unsafe { (self.table.cuDevicePrimaryCtxGetState)(device, &mut flags, &mut is_active) };
+        let code = unsafe { (self.table.cuDevicePrimaryCtxGetState)(device, &mut flags, &mut is_active) };
         self.check(code, || "cuDevicePrimaryCtxGetState".into())?;
         let ordinal = device.unsigned_abs();
         // What is not active would be made by being retained.

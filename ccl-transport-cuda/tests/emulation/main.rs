@@ -107,8 +107,8 @@ fn kernels_and_programs_have_the_same_numbers() {
     };
     let words = call.words();
     let fields = [
-        "program", "wires", "input", "output", "scratch", "team", "alarm", "reports", "limit", "count", "tag",
-        "log",
+        "program", "wires", "input", "output", "scratch", "team", "alarm", "reports", "limit", "count",
+        "tag", "log",
     ];
     assert_eq!(size_of_val(&words), says("call"));
     for (mark, field) in (101..).zip(fields) {

@@ -129,10 +129,11 @@ fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
     }
 }
 
-/// The kernels on threads of the CPU: by themselves under ThreadSanitizer, and by the program that checks them on a GPU.
+/// The kernels on threads of the CPU: by themselves under ThreadSanitizer, by the program that checks them on a GPU, and by calls
+/// of the library.
 fn emulated() -> Outcome {
     let mut output = String::new();
-    for package in ["ccl-transport-cuda", "ccl-gpu-check"] {
+    for package in ["ccl-transport-cuda", "ccl-gpu-check", "ccl-ffi", "ccl-perf"] {
         let line = format!("cargo test --locked --package {package} --features emulation --test emulation");
         let mut test = command(&line);
         test.args(["--", "--nocapture", "--test-threads=1"]);
