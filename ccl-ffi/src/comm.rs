@@ -303,8 +303,8 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
     guard(|| unsafe { store(rank, joined(comm)?.rank as c_int, "rank") })
 }
 
-/// The device of the communicator's buffers, by its number in this process: that of the first call on device memory. -1: there
-/// was none.
+/// The device of the communicator's buffers, by its number in this process: where kernels make its calls that of the thread which made it,
+/// else that of the first call on device memory. -1: there was none.
 ///
 /// # Safety
 /// `device` is NULL or writable.

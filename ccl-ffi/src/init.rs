@@ -14,7 +14,8 @@ use std::sync::{Arc, Once};
 
 /// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
 /// absent. In a group, `cclGroupEnd` joins, and writes `comm`. The handle is written when the joining begins, and NULL
-/// when it fails, so that another thread can end it with `cclCommAbort`.
+/// when it fails, so that another thread can end it with `cclCommAbort`. The rank is on the CUDA device that is the calling thread's at
+/// that moment (`cudaSetDevice`), if there is one.
 ///
 /// # Safety
 /// `comm` is NULL or writable, in a group until its end.
@@ -110,7 +111,8 @@ fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
 }
 
 /// Makes a communicator of `ndev` ranks of this process, one for each thread that will drive one; `comms[i]` becomes rank
-/// i. One thread can drive several, with groups.
+/// i. One thread can drive several, with groups. In a thread with a CUDA context rank i is on device i, if there are so many; else all are on
+/// the thread's device.
 ///
 /// # Safety
 /// `comms` is NULL or has room for `ndev` handles. `devlist` is NULL, or has the numbers 0 to `ndev - 1` in order,
