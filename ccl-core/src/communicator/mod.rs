@@ -237,6 +237,7 @@ impl Communicator {
     /// Has peers that ask what this rank does hear of its kernels, too. Set once.
     pub fn observe_kernels(&self, observer: KernelObserver) {
         let _ = self.kernels.set(observer);
+        self.health.set_kernels();
     }
 
     /// The algorithm that the caller or the configuration wants for a collective, if so.
