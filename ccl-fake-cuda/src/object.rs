@@ -8,8 +8,9 @@ use std::process::Command;
 pub fn compile_kernels(folder: &Path, bug: Option<&str>) -> PathBuf {
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
-    let name = format!("kernels-{}-{}", bug.unwrap_or("clean"), std::process::id());
-    let (part, object) = (folder.join(&name), folder.join(format!("{name}.so")));
+    let object = folder.join(format!("kernels-{}.so", bug.unwrap_or("clean")));
+    // Another process may have the one from before.
+    let part = object.with_extension(std::process::id().to_string());
     let mut compile = Command::new("g++");
     compile.args("-std=c++14 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas".split(' '));
     // As on a device: a multiplication and an addition are two roundings.
