@@ -25,7 +25,9 @@ pub use ib::{HcaFilter, Ib, Switch};
 pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
-pub use values::{AlgorithmChoice, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy};
+pub use values::{
+    AlgorithmChoice, DeviceEngine, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy,
+};
 use values::{choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
@@ -88,6 +90,12 @@ pub struct Config {
     pub cuda_library: Option<String>,
     /// `RDMACCL_STAGING_BYTES`: most pinned host memory that a communicator takes for calls on device buffers.
     pub staging_bytes: usize,
+    /// `RDMACCL_DEVICE_ENGINE`: whether kernels make the calls on device memory where they can.
+    pub device_engine: DeviceEngine,
+    /// `RDMACCL_DEVICE_BLOCKS`: most thread blocks of such a call on a rank; `None`: what fits on the devices.
+    pub device_blocks: Option<u32>,
+    /// `RDMACCL_DEVICE_THREADS`: threads of a block.
+    pub device_threads: u32,
     /// Queue pairs and the devices below them.
     pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
@@ -251,6 +259,12 @@ variables! {
     "RDMACCL_CUDA" = "", "File of the CUDA driver's library, in place of the system's libcuda.so.1.", "a path", cuda_library: |v| text(v).map(Some), shown;
     "RDMACCL_STAGING_BYTES" = "1G", "Most pinned host memory that a communicator takes for calls on device buffers.", "a size above 0 like 268435456 or 256M",
         staging_bytes: size, usize::to_string;
+    "RDMACCL_DEVICE_ENGINE" = "auto", "Whether kernels make calls on device memory where ranks reach each other's; otherwise it goes through pinned memory.", "auto or off",
+        device_engine: |v| v.parse().ok(), DeviceEngine::to_string;
+    "RDMACCL_DEVICE_BLOCKS" = "", "Most thread blocks of a kernel on a rank; without it as many as are sure to fit, up to 32.", "a number from 1 to 128",
+        device_blocks: |v| v.parse().ok().filter(|n| (1..=128).contains(n)).map(Some), shown;
+    "RDMACCL_DEVICE_THREADS" = "512", "Threads of a kernel's block.", "a number from 1 to 512",
+        device_threads: |v| v.parse().ok().filter(|n| (1..=512).contains(n)), u32::to_string;
     "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
         "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",
@@ -408,6 +422,9 @@ impl Default for Config {
             profile: None,
             cuda_library: None,
             staging_bytes: 1 << 30,
+            device_engine: DeviceEngine::Auto,
+            device_blocks: None,
+            device_threads: 512,
             ib: Ib::default(),
             places: profile::Places::default(),
             from_environment: Vec::new(),

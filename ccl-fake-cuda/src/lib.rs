@@ -41,9 +41,11 @@
 
 #[allow(unsafe_code)]
 mod ffi;
+mod object;
 mod script;
 mod sharing;
 mod work;
 mod world;
 
 pub use ffi::{Fake, Memory};
+pub use object::compile_kernels;

@@ -219,6 +219,11 @@ impl World {
         Ok(())
     }
 
+    /// Whether somebody retains a device's primary context.
+    pub(crate) fn is_retained(&self, device: u32) -> bool {
+        self.primaries.get(&device).is_some_and(|(_, count)| *count > 0)
+    }
+
     /// The device of a context that somebody retains.
     pub(crate) fn device_of(&self, context: usize) -> Outcome<u32> {
         let found = self.primaries.iter().find(|(_, (handle, count))| *handle == context && *count > 0);

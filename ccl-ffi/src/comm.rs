@@ -3,7 +3,7 @@
 use crate::handles::{SLOTS, Slot, Table};
 use crate::pointers::store;
 use crate::result::{cclResult_t, guard};
-use ccl::device::DeviceLine;
+use ccl::device::{DeviceEngine, DeviceLine};
 use ccl::{AbortHandle, Communicator, Error, ErrorKind, Monitor, Record, ReduceOp, Result, Turn, Turnstile};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -56,6 +56,8 @@ pub(crate) struct Face {
     pub(crate) alarm: AbortHandle,
     /// Set when all ranks have joined.
     joined: OnceLock<Record>,
+    /// What makes its calls on device memory by kernels, where it can.
+    engine: OnceLock<Arc<DeviceEngine>>,
     /// The first error that no caller was told of, or that broke it.
     error: OnceLock<Error>,
     finalized: AtomicBool,
@@ -78,6 +80,7 @@ impl Face {
             name,
             alarm,
             joined: OnceLock::new(),
+            engine: OnceLock::new(),
             error: OnceLock::new(),
             finalized: AtomicBool::new(false),
             line: Monitor::default(),
@@ -87,6 +90,11 @@ impl Face {
 
     fn has_joined(&self) -> bool {
         self.joined.get().is_some()
+    }
+
+    /// What makes its calls on device memory by kernels, if something does.
+    pub(crate) fn engine(&self) -> Option<&Arc<DeviceEngine>> {
+        self.engine.get()
     }
 
     /// What it does and has done, once it has joined.
@@ -168,6 +176,7 @@ pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
 pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<()> {
     let Ok((_, turn)) = turn(comm) else { return Err(ErrorKind::Aborted.into()) };
     let record = communicator.record();
+    communicator.device_engine().map(|engine| face.engine.set(Arc::clone(engine)));
     *turn.enter() = Content::Ready(Box::new(communicator));
     // Whoever sees it finds the communicator, in a turn taken afterwards.
     let _ = face.joined.set(record);
@@ -294,8 +303,8 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
     guard(|| unsafe { store(rank, joined(comm)?.rank as c_int, "rank") })
 }
 
-/// The device of the communicator's buffers, by its number in this process: that of the first call on device memory. -1: there
-/// was none.
+/// The device of the communicator's buffers, by its number in this process: where kernels make its calls that of the thread which made it,
+/// else that of the first call on device memory. -1: there was none.
 ///
 /// # Safety
 /// `device` is NULL or writable.
@@ -303,7 +312,8 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
 pub unsafe extern "C" fn cclCommDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
     guard(|| {
         let face = joined(comm)?;
-        let known = face.line.lock().as_ref().map_or(-1, |line| line.device().cast_signed());
+        let line = || face.line.lock().as_ref().map(DeviceLine::device);
+        let known = face.engine().map(|engine| engine.device()).or_else(line).map_or(-1, u32::cast_signed);
         // SAFETY: the function's contract.
         unsafe { store(device, known, "device") }
     })

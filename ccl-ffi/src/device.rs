@@ -7,8 +7,8 @@ use crate::comm::{self, Content, Face, cclComm_t};
 use crate::init::environment;
 use crate::launch::{Issued, On};
 use crate::stream::Given;
-use ccl::device::{DeviceLine, Kind, driver};
-use ccl::{Error, Operation, Result};
+use ccl::device::{DeviceLine, Kind, Ready, driver};
+use ccl::{Communicator, Error, Operation, Result};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,18 +129,30 @@ pub(crate) fn place(operation: &Operation<'_>, given: Given, rank: u32) -> Resul
     Ok(On::Device { device, stream })
 }
 
+/// Ranks of this process on its devices: where the calling thread has a device and there are enough of them rank i is on device i, as NCCL
+/// has it; else all are on the thread's.
+pub(crate) fn local(size: u32) -> Result<Vec<Communicator>> {
+    let own = ccl::device::current_after(&environment()?)?;
+    let enough = || driver().and_then(|driver| driver.devices()).is_ok_and(|all| all.len() >= size as usize);
+    let one_each = own.is_some() && enough();
+    Communicator::local_on(size, |rank| if one_each { Some(rank) } else { own })
+}
+
 /// The calls of a launch on one communicator.
 struct Part {
     comm: usize,
     face: Arc<Face>,
     device: u32,
     stream: usize,
-    operations: Vec<Operation<'static>>,
+    /// Those that kernels make.
+    kernels: Vec<Operation<'static>>,
+    /// Those that go through the host.
+    staged: Vec<Operation<'static>>,
     limit: Option<Duration>,
 }
 
 /// Enqueues calls on device memory. Those of a group go together on each communicator; communicators do not wait for each other,
-/// since each has a thread of its own.
+/// since each has a thread of its own, or kernels.
 pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
     let mut parts: Vec<Part> = Vec::new();
     for Issued { comm, face, on, operation, limit } in calls {
@@ -160,18 +172,53 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
                 ));
             }
             Some(part) => {
-                part.operations.push(operation);
+                part.push(operation);
                 part.limit = part.limit.into_iter().chain(limit).min();
             }
-            None => parts.push(Part { comm, face, device, stream, operations: vec![operation], limit }),
+            None => {
+                let (kernels, staged) = (Vec::new(), Vec::new());
+                let mut part = Part { comm, face, device, stream, kernels, staged, limit };
+                part.push(operation);
+                parts.push(part);
+            }
         }
     }
-    parts.into_iter().try_for_each(Part::enqueue)
+    // All is made ready before the first kernel waits for a peer, which may be in this group, too.
+    let ready: Vec<Vec<Ready>> = parts.iter().map(Part::ready).collect::<Result<_>>()?;
+    for (part, ready) in parts.iter().zip(ready) {
+        if let Some(engine) = part.face.engine().filter(|_| !ready.is_empty()) {
+            part.limit.iter().for_each(|limit| engine.set_timeout(*limit));
+            engine.launch(part.stream, ready)?;
+        }
+    }
+    parts.into_iter().filter(|part| !part.staged.is_empty()).try_for_each(Part::enqueue)
 }
 
 impl Part {
+    /// Which way a call goes follows from the call, so that all ranks agree.
+    fn push(&mut self, operation: Operation<'static>) {
+        let is_for_kernels = self.face.engine().is_some() && operation.even().is_some();
+        if is_for_kernels { &mut self.kernels } else { &mut self.staged }.push(operation);
+    }
+
+    /// Prepares what kernels make.
+    fn ready(&self) -> Result<Vec<Ready>> {
+        let Some(engine) = self.face.engine() else { return Ok(Vec::new()) };
+        if engine.device() != self.device {
+            let (rank, own, other) = (self.face.rank, engine.device(), self.device);
+            let what = format!(
+                "a call of rank {rank} on device {other}, in a communicator where it is on device {own}"
+            );
+            let remedy = "select the device of the buffers (cudaSetDevice) before the communicator is made";
+            return Err(Error::invalid(what, remedy));
+        }
+        let even = |operation: &Operation<'static>| Some((*operation.even()?, operation.buffers()));
+        let calls = self.kernels.iter().filter_map(even);
+        calls.map(|(call, buffers)| engine.ready(self.stream, &call, &buffers)).collect()
+    }
+
     fn enqueue(self) -> Result<()> {
-        let Part { comm, face, device, stream, operations, limit } = self;
+        let Part { comm, face, device, stream, staged: operations, limit, .. } = self;
         let held = Arc::clone(&face);
         // Held until the job is submitted: the order of the device's work is the order of turns.
         let mut line = held.line.lock();

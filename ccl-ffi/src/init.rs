@@ -2,6 +2,7 @@
 
 use crate::comm::{self, Face, cclComm_t};
 use crate::config::{Settings, cclConfig_t};
+use crate::device;
 use crate::group;
 use crate::pointers::{self, store};
 use crate::result::{cclResult_t, guard_code};
@@ -13,7 +14,8 @@ use std::sync::{Arc, Once};
 
 /// Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
 /// absent. In a group, `cclGroupEnd` joins, and writes `comm`. The handle is written when the joining begins, and NULL
-/// when it fails, so that another thread can end it with `cclCommAbort`.
+/// when it fails, so that another thread can end it with `cclCommAbort`. The rank is on the CUDA device that is the calling thread's at
+/// that moment (`cudaSetDevice`), if there is one.
 ///
 /// # Safety
 /// `comm` is NULL or writable, in a group until its end.
@@ -64,7 +66,7 @@ unsafe fn join(
     // SAFETY: the caller's promise.
     let settings = unsafe { Settings::parse(config)? };
     let builder = Communicator::builder().rank(rank as u32).size(nranks as u32).unique_id(id.parse()?);
-    let mut builder = settings.apply(builder.config(environment()?));
+    let mut builder = settings.apply(builder.config(environment()?)).current_device();
     let face = Face::new(rank as u32, nranks as u32, settings.name, builder.abort_handle());
     if settings.non_blocking {
         let joining = join_behind(builder, face)?;
@@ -109,7 +111,8 @@ fn join_behind(builder: Builder, face: Arc<Face>) -> Result<cclComm_t> {
 }
 
 /// Makes a communicator of `ndev` ranks of this process, one for each thread that will drive one; `comms[i]` becomes rank
-/// i. One thread can drive several, with groups.
+/// i. One thread can drive several, with groups. In a thread with a CUDA context rank i is on device i, if there are so many; else all are on
+/// the thread's device.
 ///
 /// # Safety
 /// `comms` is NULL or has room for `ndev` handles. `devlist` is NULL, or has the numbers 0 to `ndev - 1` in order,
@@ -142,7 +145,7 @@ pub unsafe extern "C" fn cclCommInitAll(
         }
         environment()?;
         let mut made = Vec::new();
-        for communicator in Communicator::local(size)? {
+        for communicator in device::local(size)? {
             match comm::insert_ready(communicator, String::new()) {
                 Ok(comm) => made.push(comm),
                 Err(error) => {

@@ -20,18 +20,7 @@ const SECONDS: u64 = 600;
 
 /// The kernels as a shared object, with a planted bug or without.
 fn object(bug: Option<&str>) -> PathBuf {
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
-    let object =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}.so", bug.unwrap_or("clean")));
-    let mut compile = Command::new("g++");
-    compile.args("-std=c++14 -O1 -Wall -Wextra -Werror -Wno-unknown-pragmas".split(' '));
-    // As on a device: a multiplication and an addition are two roundings.
-    compile.args(["-ffp-contract=off", "-fPIC", "-shared", "-pthread"]);
-    compile.args(bug.map(|bug| format!("-D{bug}=1")));
-    let output = compile.arg(source).arg("-o").arg(&object).output().expect("g++ is needed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    object
+    ccl_fake_cuda::compile_kernels(Path::new(env!("CARGO_TARGET_TMPDIR")), bug)
 }
 
 /// Where a test's results go; its own, and gone with it.

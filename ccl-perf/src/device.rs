@@ -2,12 +2,23 @@
 
 use crate::buffers::Layout;
 use crate::work::Work;
-use ccl::device::{DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, driver};
-use ccl::{Communicator, Error, Result};
+use ccl::device::{DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, Driver, current_after, driver};
+use ccl::{Communicator, Config, Result};
 use std::ops::Range;
 
 /// Pinned memory of a rank: a benchmark has nothing else to do with it.
 const STAGING: usize = 16 << 30;
+
+/// The device of a rank, before it has joined: ranks of a host take its devices in turn.
+pub(crate) fn number(config: &Config, rank: u32) -> Result<u32> {
+    current_after(config)?;
+    nth(driver()?, config.local_rank.unwrap_or(rank) as usize)
+}
+
+fn nth(driver: Driver, index: usize) -> Result<u32> {
+    let count = driver.devices()?.len().max(1);
+    Ok((index % count) as u32)
+}
 
 /// Send and receive memory on a device, and what calls on it need.
 pub(crate) struct OnDevice {
@@ -27,10 +38,11 @@ impl OnDevice {
         let (before, own) = places.split_at(comm.rank() as usize);
         let on_host =
             before.iter().filter(|(host, _)| own.first().is_some_and(|(here, _)| here == host)).count();
-        let devices = driver.devices()?;
-        let device = devices.get(on_host % devices.len().max(1)).ok_or_else(|| {
-            Error::unsupported("--memory device where the driver shows no device", "look at nvidia-smi")
-        })?;
+        let number = match comm.device_engine() {
+            Some(engine) => engine.device(),
+            None => nth(driver, on_host)?,
+        };
+        let device = driver.device(number)?;
         let primary = device.primary()?;
         Ok(OnDevice {
             send: DeviceMemory::alloc(&primary, start + len)?,

@@ -1,6 +1,7 @@
 //! How the ranks of this process come into the job.
 
-use crate::options::Options;
+use crate::device;
+use crate::options::{Options, Place};
 use crate::report::Report;
 use crate::{Program, bench};
 use ccl::launch::{self, Launch};
@@ -51,7 +52,11 @@ fn builder(options: &Options, (rank, size): (u32, u32), id: UniqueId) -> ccl::Re
     if let Some(hosts) = options.hosts {
         config.host_id = Some(host_of(rank, size, hosts));
     }
-    let builder = Communicator::builder().rank(rank).size(size).unique_id(id).config(config);
+    let mut builder = Communicator::builder().rank(rank).size(size).unique_id(id);
+    if options.memory == Place::Device {
+        builder = builder.device(device::number(&config, rank)?);
+    }
+    let builder = builder.config(config);
     Ok(match options.timeout() {
         Some(timeout) => builder.timeout(timeout),
         None => builder,

@@ -117,7 +117,7 @@ METHOD Vec vector_of(u64 word) {
 }
 
 // One-shot, with the flag in the data: each 8 bytes travel as a packet that says for itself of which epoch it is. So nobody waits for
-// flags behind data, and no block for its own threads.
+// flags behind data, and no block for its own threads. One packet more from each to each says which call it is.
 template <class F> METHOD void packets(const Launch &launch, TeamShared &shared) {
     const Call call = call_of(launch);
     Member member;
@@ -126,16 +126,36 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
     const u64 bytes = call.count * sizeof(typename F::Element), words = (bytes + 7) / 8, mark = (u64)member.epoch << 32;
     if (!member.fits(bytes, member.team->packet_room)) return;
     const u32 me = member.block_index * threads() + thread(), all = member.blocks * threads();
+    if (me == 0) {
+#pragma unroll 1
+        for (u32 peer = 0; peer < member.ranks; ++peer) {
+            if (peer != member.rank) send(member.packets(peer, member.rank), mark | member.tag, mark | member.tag);
+        }
+    }
 #pragma unroll 1
     for (u64 i = me; i < words; i += all) {
         const u64 word = load_word(call.input + 8 * i, bytes - 8 * i < 8 ? (u32)(bytes - 8 * i) : 8);
 #pragma unroll 1
         for (u32 step = 1; step < member.ranks; ++step) {
             const u32 peer = (member.rank + step) % member.ranks;
-            send(member.packets(peer, member.rank) + i, mark | low(word), mark | high(word));
+            send(member.packets(peer, member.rank) + 1 + i, mark | low(word), mark | high(word));
         }
     }
     bool is_whole = true;
+    if (me == 0) {
+#pragma unroll 1
+        for (u32 peer = 0; peer < member.ranks && is_whole; ++peer) {
+            if (peer == member.rank) continue;
+            u64 one = 0, other;
+#pragma unroll 1
+            for (u32 turn = 1; is_whole; ++turn) {
+                receive(member.packets(member.rank, peer), one, other);
+                if (high(one) == member.epoch) break;
+                is_whole = member.watch.goes_on(turn, peer, member.epoch, high(one));
+            }
+            if (is_whole && low(one) != member.tag) member.watch.fail(MISMATCH, peer, member.tag, low(one));
+        }
+    }
 #pragma unroll 1
     for (u64 at = me; at < words && is_whole; at += all) {
         const u32 len = bytes - 8 * at < 8 ? (u32)(bytes - 8 * at) : 8;
@@ -153,7 +173,7 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
                     const u32 peer = first + i;
                     if (peer >= member.ranks || peer == member.rank) continue;
                     u64 one, other;
-                    receive(member.packets(member.rank, peer) + at, one, other);
+                    receive(member.packets(member.rank, peer) + 1 + at, one, other);
                     if (high(one) != member.epoch || (!BUG_HALF_PACKET && high(other) != member.epoch)) missing = peer;
                     word[i] = (u64)low(one) | (u64)low(other) << 32;
                 }

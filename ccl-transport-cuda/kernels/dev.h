@@ -87,6 +87,16 @@ __device__ __forceinline__ u32 look(const Alarm *alarm) {
     return value;
 }
 
+// A word by which a kernel tells the host where it is. It orders nothing.
+class Mark {
+    u64 word;
+
+    friend __device__ void note(Mark *, u64);
+};
+__device__ __forceinline__ void note(Mark *mark, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address(&mark->word)), "l"(value) : "memory");
+}
+
 // Two words of data, each beside its own flag: each half arrives as a whole, so no order among halves is needed.
 class Packet {
     u64 half[2];
@@ -108,11 +118,14 @@ class Claim {
     friend __device__ void unclaim(Claim &);
     friend __device__ bool claim(Claim &);
     friend __device__ bool is_claimed(const Claim &);
+    friend __device__ bool may_be_claimed(Claim &);
 };
 __device__ __forceinline__ void unclaim(Claim &c) { c.word = 0; }
 __device__ __forceinline__ bool claim(Claim &c) { return atomicCAS(&c.word, 0u, 1u) == 0; }
 // After a barrier behind all claims.
 __device__ __forceinline__ bool is_claimed(const Claim &c) { return c.word != 0; }
+// At any time, for a thread that waits: perhaps not yet, but sooner or later.
+__device__ __forceinline__ bool may_be_claimed(Claim &c) { return atomicCAS(&c.word, 1u, 1u) != 0; }
 
 // Nanoseconds.
 DEVICE u64 now() {

@@ -36,6 +36,7 @@ struct Worker {
         program.words = call.program;
         const u32 lanes = program.lanes();
         index = block() % launch.blocks;
+        if (index == 0) log_begin(call);
         share = index / lanes;
         // More blocks than workers, or no lanes at all.
         if (lanes == 0 || share >= program.shares()) return false;
@@ -195,6 +196,7 @@ struct Worker {
 
     METHOD void end(Shared &shared) const {
         barrier();
+        if (index == 0 && !is_claimed(shared.trouble.claimed)) log_end(call);
         if (is_claimed(shared.trouble.claimed)) {
             // The links are in the middle of the call: what their counts are does not matter any more.
             tell(shared.trouble, call.reports + index);
@@ -207,7 +209,10 @@ struct Worker {
 
 template <class F> METHOD void interpret(const Launch &launch, Shared &shared) {
     Worker worker;
-    if (!worker.begin(launch, shared)) return;
+    if (!worker.begin(launch, shared)) {
+        if (worker.index == 0) log_end(worker.call);
+        return;
+    }
     worker.run<F>(shared);
     worker.end(shared);
 }

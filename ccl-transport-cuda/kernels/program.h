@@ -95,6 +95,14 @@ struct Report {
     u64 expected, found;
 };
 
+// Where a rank is among its calls, for the host: in the device's memory, and it outlives calls. A launch from a graph has the same arguments
+// each time, so kernels count.
+struct Log {
+    // In memory of the host: the call's tag in the upper half; twice the number of calls that have begun, and 1 while the last one runs.
+    Mark *mark;
+    u64 calls;
+};
+
 // What one rank is told in one call.
 struct Call {
     const u64 *program;
@@ -114,7 +122,8 @@ struct Call {
     u64 count;
     // What all ranks of a call must agree on.
     u64 tag;
-    u64 reserved;
+    // Or none.
+    Log *log;
     Rule rule;
 };
 
@@ -127,3 +136,14 @@ struct Launch {
     u32 reserved;
 };
 METHOD Call call_of(const Launch &launch) { return launch.gang ? launch.gang[block() / launch.blocks] : launch.own; }
+
+// By the first block of a rank when a call begins, and when it has ended without trouble.
+METHOD void log_begin(const Call &call) {
+    if (thread() != 0 || !call.log) return;
+    call.log->calls += 1;
+    note(call.log->mark, call.tag << 32 | (call.log->calls << 1 & 0xffffffff) | 1);
+}
+METHOD void log_end(const Call &call) {
+    if (thread() != 0 || !call.log) return;
+    note(call.log->mark, call.tag << 32 | (call.log->calls << 1 & 0xffffffff));
+}

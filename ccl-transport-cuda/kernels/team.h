@@ -32,21 +32,24 @@ METHOD u32 epoch_after(u32 epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
 struct Member {
     const Team *team;
     Trouble *trouble;
+    const Call *call;
     Watch watch;
     u64 tag;
     Report *report;
     u32 rank, ranks, block_index, blocks, epoch;
 
-    METHOD void begin(const Launch &launch, const Call &call, Trouble &where) {
-        team = call.team;
+    METHOD void begin(const Launch &launch, const Call &of, Trouble &where) {
+        call = &of;
+        team = of.team;
         trouble = &where;
         block_index = block() % launch.blocks;
         blocks = launch.blocks;
         rank = team->rank;
         ranks = team->ranks;
-        tag = call.tag & 0xffffffff;
-        report = call.reports + block_index;
-        watch.begin(call, where);
+        tag = of.tag & 0xffffffff;
+        report = of.reports + block_index;
+        if (block_index == 0) log_begin(of);
+        watch.begin(of, where);
         watch.lane = block_index;
         if (thread() == 0) unclaim(where.claimed);
         epoch = epoch_after(team->epochs[block_index]);
@@ -59,8 +62,9 @@ struct Member {
     // Where rank `from` leaves data for rank `at` in this epoch. What was left there two epochs ago has been read: `at` has since said
     // that it had begun the epoch between, and it begins one when it has ended the one before.
     METHOD u8 *stage(u32 at, u32 from) const { return team->stage[at] + (parity() * RANKS + from) * team->room; }
+    // The first packet of each part is not data: it holds the call's tag.
     METHOD Packet *packets(u32 at, u32 from) const {
-        return team->packets[at] + (parity() * RANKS + from) * (team->packet_room / 8);
+        return team->packets[at] + (parity() * RANKS + from) * (team->packet_room / 8 + 1);
     }
 
     // Behind a barrier: tells all peers' same blocks that this one has come here.
@@ -99,6 +103,7 @@ struct Member {
     METHOD void end() const {
         barrier();
         if (is_claimed(trouble->claimed)) return tell(*trouble, report);
+        if (block_index == 0) log_end(*call);
         // Blocks that this call did not have are counted too.
         if (thread() != 0) return;
 #pragma unroll 1

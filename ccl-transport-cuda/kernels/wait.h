@@ -47,6 +47,8 @@ struct Watch {
     METHOD bool goes_on(u32 turn, u32 operand, u64 expected, u64 found) const {
         pause();
         if (turn % PATIENCE != 0) return true;
+        // Another thread of the block has found out that the call goes wrong, and what this one waits for may never come.
+        if (may_be_claimed(trouble->claimed)) return false;
         if (look(alarm) != 0) {
             fail(ABORTED, operand, expected, found);
             return false;

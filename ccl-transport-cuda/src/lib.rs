@@ -9,8 +9,8 @@
 //! `sys` holds all that is unsafe: the driver's functions as a table, and owners of what they create. [`driver`] gives them a
 //! meaning: versions, devices, kinds of memory, errors with their names and cures. [`staging`] makes a host collective
 //! of one on device buffers: pieces go through pinned host memory, ordered on the caller's stream. [`program`] writes plans as data for
-//! the kernels in `kernels/`, [`sharing`] gives ranks each other's memory, and [`gang`] launches these for several ranks of one device, to test and measure them; no call of the
-//! library does yet.
+//! the kernels in `kernels/`, [`sharing`] gives ranks each other's memory, and the [`engine`] of a communicator launches kernels for its calls;
+//! [`gang`] launches them for several ranks of one device, to test and measure them.
 //!
 //! # What it promises
 //!
@@ -20,7 +20,9 @@
 #![deny(unsafe_code)]
 
 pub mod driver;
+pub mod engine;
 pub mod gang;
+mod kernels;
 pub mod program;
 pub mod sharing;
 pub mod staging;

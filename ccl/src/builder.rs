@@ -1,5 +1,6 @@
 //! Making a communicator.
 
+use crate::device::DeviceEngine;
 use crate::transports::{self, Transports};
 use crate::{AbortHandle, Communicator, device, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
@@ -23,6 +24,7 @@ pub struct Builder {
     network: Option<Network>,
     config: Option<Config>,
     abort: Option<AbortHandle>,
+    device: Option<u32>,
 }
 
 impl Builder {
@@ -75,6 +77,21 @@ impl Builder {
         self
     }
 
+    /// The CUDA device, by its number, of the buffers in device memory; else that of the thread's current primary context when it builds,
+    /// if there is one. Where all ranks have one and reach each other's memory, kernels make their calls.
+    pub fn device(mut self, device: u32) -> Builder {
+        self.device = Some(device);
+        self
+    }
+
+    /// The same, of the calling thread, for a builder that another thread will use.
+    pub fn current_device(mut self) -> Builder {
+        // An error is one of `build`.
+        self.config.iter().for_each(|config| drop(device::look(config)));
+        self.device = self.device.or_else(device::current);
+        self
+    }
+
     /// A handle that aborts the communicator, and before that the joining.
     pub fn abort_handle(&mut self) -> AbortHandle {
         self.abort.get_or_insert_default().clone()
@@ -99,24 +116,31 @@ impl Builder {
         device::look(&config)?;
         let size = self.size.unwrap_or(1);
         let memory = flight::memory(config.flight_calls);
+        let on = self.device.or_else(device::current);
+        let mut engine = None;
         let mut core = match (size, self.rank, &self.id) {
             (1, None | Some(0), _) => Core::alone(config, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
                 return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
             }
-            (_, Some(rank), Some(id)) => join((id, rank, size), config, &abort, memory)?,
+            (_, Some(rank), Some(id)) => {
+                let mut core = join((id, rank, size), config, on, &abort, memory)?;
+                engine = DeviceEngine::found(&mut core, on)?;
+                core
+            }
         };
         if let Some(name) = &self.algorithm {
             core.set_algorithm(Some(name))?;
         }
-        Ok(Communicator::from_core(core))
+        Communicator::new(core, engine)
     }
 }
 
 fn join(
     (id, rank, ranks): (&UniqueId, Rank, u32),
     config: Config,
+    device: Option<u32>,
     abort: &AbortHandle,
     memory: Memory,
 ) -> Result<Core> {
@@ -129,7 +153,7 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let mut core = Core::new(bootstrap, &Transports(&config), config.clone(), memory)?;
+    let mut core = Core::new(bootstrap, &Transports { config: &config, device }, config.clone(), memory)?;
     transports::tell(&mut core);
     Ok(core)
 }

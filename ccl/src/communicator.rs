@@ -1,5 +1,6 @@
 //! The communicator with typed calls.
 
+use crate::device::{self, DeviceEngine};
 use crate::{
     AbortHandle, Agreement, Buffers, Builder, Call, Collective, Counters, Element, Explanation, LinkKey,
     Piece, Rank, Record, ReduceOp, Route, UniqueId, UserMemory,
@@ -11,6 +12,7 @@ use ccl_core::flight::RankState;
 use ccl_core::plan::Placement;
 use ccl_core::{Error, Result};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One rank's membership of a group that makes the same calls in the same order.
@@ -25,6 +27,8 @@ use std::time::Duration;
 /// Every collective has an `_in_place` form where NCCL has one, on the same layout: one buffer is both.
 pub struct Communicator {
     core: Core,
+    /// What makes its calls on device memory by kernels, where it can.
+    engine: Option<Arc<DeviceEngine>>,
 }
 
 impl Communicator {
@@ -49,8 +53,16 @@ impl Communicator {
         builder.unique_id(launch.unique_id()?).build()
     }
 
-    /// `size` ranks for as many threads of this process, by rank.
+    /// `size` ranks for as many threads of this process, by rank. Those of a thread with a CUDA context are on its device.
     pub fn local(size: u32) -> Result<Vec<Communicator>> {
+        let config = Config::from_env()?;
+        device::look(&config)?;
+        let device = device::current();
+        Communicator::local_on(size, |_| device)
+    }
+
+    /// [`local`](Communicator::local) with the CUDA device of each rank, if it is on one.
+    pub fn local_on(size: u32, device: impl Fn(Rank) -> Option<u32>) -> Result<Vec<Communicator>> {
         let config = Config::from_env()?;
         if size == 1 {
             return Ok(vec![Communicator::builder().config(config).build()?]);
@@ -60,6 +72,7 @@ impl Communicator {
             let joining = |rank| {
                 let (id, config) = (id, config.clone());
                 let builder = Communicator::builder().rank(rank).size(size).unique_id(id).config(config);
+                let builder = device(rank).into_iter().fold(builder, Builder::device);
                 scope.spawn(move || builder.build())
             };
             let threads: Vec<_> = (0..size).map(joining).collect();
@@ -75,8 +88,29 @@ impl Communicator {
         &mut self.core
     }
 
-    pub(crate) fn from_core(core: Core) -> Communicator {
-        Communicator { core }
+    pub(crate) fn new(core: Core, engine: Option<DeviceEngine>) -> Result<Communicator> {
+        let engine = engine.map(Arc::new);
+        let communicator = Communicator { core, engine };
+        communicator.tell_engine()?;
+        Ok(communicator)
+    }
+
+    /// What makes its calls on device memory by kernels, if something does.
+    pub fn device_engine(&self) -> Option<&Arc<DeviceEngine>> {
+        self.engine.as_ref()
+    }
+
+    /// A builder for what is made of this communicator.
+    pub(crate) fn on_same_device(&self, builder: Builder) -> Builder {
+        match &self.engine {
+            Some(engine) => builder.device(engine.device()),
+            None => builder,
+        }
+    }
+
+    fn tell_engine(&self) -> Result<()> {
+        let Some(engine) = &self.engine else { return Ok(()) };
+        engine.set_algorithms(|collective| self.core.wanted_algorithm(collective))
     }
 
     /// This rank's number.
@@ -189,7 +223,8 @@ impl Communicator {
     /// Uses this algorithm for every collective that it can do; `None` lets the cost function choose. All
     /// ranks must set the same between the same two calls.
     pub fn set_algorithm(&mut self, name: Option<&str>) -> Result<()> {
-        self.core.set_algorithm(name)
+        self.core.set_algorithm(name)?;
+        self.tell_engine()
     }
 
     /// Cuts every chunk into pieces of at most so many bytes (of a slot, if that is shorter); `None` lets the cost
@@ -201,6 +236,7 @@ impl Communicator {
     /// Changes how long a call may wait for its peers without anything moving.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.core.set_timeout(timeout);
+        self.engine.iter().for_each(|engine| engine.set_timeout(timeout));
     }
 
     /// What each open link has done.
@@ -337,6 +373,13 @@ fn in_place_ranges(call: &Call, rank: Rank, size: u32) -> (Range<usize>, Range<u
         Collective::ReduceScatter => (all(input), own),
         // One buffer for both; a rank that has only one of the two is given that.
         _ => (all(input), all(output)),
+    }
+}
+
+/// Its kernels are over before its control plane goes, which ends them if they cannot be.
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.engine.iter().for_each(|engine| engine.close());
     }
 }
 

@@ -3,15 +3,19 @@
 //! The CUDA driver is looked for once in a process, when the first communicator is made. Where there is none,
 //! [`is_here`] is one load, and the rest of this module is never reached.
 
+mod engine;
 mod line;
 
 pub use ccl_transport_cuda::driver::{Attribute, Device, Driver, Kind, Version};
+pub use ccl_transport_cuda::engine::Ready;
 pub use ccl_transport_cuda::staging::{DeviceBuffers, DeviceCall, Staged};
 pub use ccl_transport_cuda::{DeviceMemory, Primary, Stream as DeviceStream};
+pub use engine::DeviceEngine;
 pub use line::DeviceLine;
 
-use ccl_core::config::Config;
+use ccl_core::config::{Config, DeviceEngine as Choice};
 use ccl_core::{Error, Result};
+use ccl_transport_cuda::engine::Place;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,6 +38,35 @@ pub fn driver() -> Result<Driver> {
             "make one before",
         ))
     })
+}
+
+/// The device whose primary context is this thread's current one, if there is one. A process without a driver finds out by one load.
+pub(crate) fn current() -> Option<u32> {
+    if !is_here() {
+        return None;
+    }
+    driver().and_then(Driver::current).unwrap_or_else(|error| {
+        tracing::warn!(target: "cuda", %error, "the thread's device is not known");
+        None
+    })
+}
+
+/// The same after the driver was looked for.
+pub fn current_after(config: &Config) -> Result<Option<u32>> {
+    look(config)?;
+    Ok(current())
+}
+
+/// What a rank on this device says of itself to the others; nothing where kernels are to make no calls.
+pub(crate) fn place(device: Option<u32>, config: &Config) -> Vec<u8> {
+    let Some(device) = device.filter(|_| config.device_engine == Choice::Auto) else { return Vec::new() };
+    match driver().and_then(|driver| Place::of(driver, device)) {
+        Ok(place) => place.to_bytes(),
+        Err(error) => {
+            tracing::warn!(target: "cuda", device, %error, "a rank cannot say where it is");
+            Vec::new()
+        }
+    }
 }
 
 /// Looks for the driver, the first time. It is an error that there is none only where the configuration names one.

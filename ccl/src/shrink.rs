@@ -56,6 +56,7 @@ impl Communicator {
             return Err(ErrorKind::Excluded { cause: "the others agreed that it is gone".into() }.into());
         };
         let builder = Communicator::builder().rank(place as Rank).size(members.len() as u32).config(config);
+        let builder = self.on_same_device(builder);
         if members.len() == 1 {
             return builder.build().map(Box::new).map(Founded::Stands);
         }

@@ -54,6 +54,7 @@ impl Communicator {
         let Some(leader) = leader else { return Ok(None) };
         let rank = members.iter().position(|(_, rank)| *rank == self.rank()).unwrap_or_default();
         let builder = Communicator::builder().rank(rank as Rank).size(members.len() as u32).config(config);
+        let builder = self.on_same_device(builder);
         if members.len() == 1 {
             return builder.build().map(Some);
         }

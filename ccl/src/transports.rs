@@ -16,14 +16,18 @@ use ccl_transport_tcp::{TcpConfig, TcpTransport};
 const CREDITS: &str = "RDMACCL_CREDITS";
 
 /// What a configuration wants to be opened.
-pub(crate) struct Transports<'c>(pub(crate) &'c Config);
+pub(crate) struct Transports<'c> {
+    pub(crate) config: &'c Config,
+    /// The device on which the rank's calls will be, if it has one.
+    pub(crate) device: Option<u32>,
+}
 
 impl Opener for Transports<'_> {
     fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
         let shm = ShmConfig {
-            slot_bytes: self.0.slot_bytes,
-            credits: self.0.credits,
-            host_id: self.0.host_id.clone(),
+            slot_bytes: self.config.slot_bytes,
+            credits: self.config.credits,
+            host_id: self.config.host_id.clone(),
             ..ShmConfig::default()
         };
         Ok(vec![Box::new(ShmTransport::new(bootstrap.rank(), bootstrap.ranks(), &shm)?)])
@@ -31,17 +35,21 @@ impl Opener for Transports<'_> {
 
     fn network(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
         let mut opened: Vec<Box<dyn Transport>> = Vec::new();
-        if self.0.net.allows_ib() {
-            opened.extend(open_ib(bootstrap, self.0)?.map(|ib| Box::new(ib) as Box<dyn Transport>));
+        if self.config.net.allows_ib() {
+            opened.extend(open_ib(bootstrap, self.config)?.map(|ib| Box::new(ib) as Box<dyn Transport>));
         }
-        if self.0.net.allows_tcp() {
-            opened.push(Box::new(open_tcp(bootstrap, self.0)?));
+        if self.config.net.allows_tcp() {
+            opened.push(Box::new(open_tcp(bootstrap, self.config)?));
         }
         Ok(opened)
     }
 
     fn devices(&self) -> bool {
         device::is_here()
+    }
+
+    fn place(&self) -> Vec<u8> {
+        device::place(self.device, self.config)
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn fmt() -> Outcome {
 
 pub(crate) fn clippy() -> Outcome {
     // With the features that only checks switch on.
-    let line = "cargo clippy --workspace --all-targets --features ccl-transport-cuda/emulation,ccl-gpu-check/emulation --locked -- -D warnings";
+    let line = "cargo clippy --workspace --all-targets --features ccl-transport-cuda/emulation,ccl-gpu-check/emulation,ccl-ffi/emulation,ccl-perf/emulation --locked -- -D warnings";
     Outcome::of(run(&mut command(line)))
 }
 

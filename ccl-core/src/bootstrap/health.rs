@@ -5,16 +5,19 @@ use super::talk::Talk;
 use super::wire::Member;
 use crate::control::{Agreement, Command, End, EndKind, GatherFailed, Loss};
 use crate::error::{Error, ErrorKind, Result};
-use crate::flight::{RankState, Verdict};
+use crate::flight::{RankState, Reason, Verdict};
 use crate::monitor::{Guard, Monitor};
 use crate::plan::Rank;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+
+/// How long a rank waits for a verdict: an inquest, and the ways there and back.
+const INQUEST: Duration = Duration::from_millis(2500);
 
 /// What this rank does, for its peers: see [`Health::observe`].
 pub type Observer = Box<dyn Fn() -> RankState + Send + Sync>;
@@ -26,6 +29,8 @@ pub struct Health {
     /// everything, so that the data path reads it Relaxed.
     alarm: AtomicU8,
     pub(super) state: Monitor<State>,
+    /// Whether kernels make calls, of which what is left of a dead process does not tell. Set once.
+    has_kernels: AtomicBool,
     bells: OnceLock<Bells>,
     members: OnceLock<Vec<Member>>,
 }
@@ -144,6 +149,13 @@ impl Health {
         if self.is_well() { Ok(()) } else { self.error().map_or(Ok(()), Err) }
     }
 
+    /// Asks for an inquest and waits for its verdict: the error with which the communicator has ended, which may also
+    /// be another; `None` if there is none within a few seconds.
+    pub fn inquire(&self, reason: &Reason) -> Option<Error> {
+        self.command(Command::Inquire { reason: reason.to_bytes() });
+        self.wait_for_error(INQUEST)
+    }
+
     /// Those that are lost.
     pub fn lost(&self) -> Vec<Rank> {
         self.state.lock().lost.keys().copied().collect()
@@ -161,6 +173,11 @@ impl Health {
         if let Some(bell) = self.thread_bell() {
             ring(bell);
         }
+    }
+
+    /// Kernels make calls of this communicator.
+    pub(crate) fn set_kernels(&self) {
+        self.has_kernels.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_observed(&self) -> bool {
@@ -297,7 +314,10 @@ impl Health {
 
     /// The error that the loss of a rank is.
     pub(super) fn loss_error(&self, loss: &Loss) -> Error {
-        let last = RankState::from_bytes(&loss.state).and_then(|state| last_words(&state));
+        let last = RankState::from_bytes(&loss.state).and_then(|state| {
+            let knows = state.kernels.is_some() || !self.has_kernels.load(Ordering::Relaxed);
+            last_words(&state).filter(|_| knows || state.last.is_some() || !state.running.is_empty())
+        });
         let (place, cause) = (self.place(loss.rank), loss.cause.clone());
         ErrorKind::PeerLost { peer: loss.rank, place, cause, last }.into()
     }
@@ -316,6 +336,10 @@ impl Health {
 
 /// What a rank did last, as its loss tells it.
 fn last_words(state: &RankState) -> Option<String> {
+    let kernels = state.kernels.as_ref();
+    if let Some(call) = kernels.and_then(|kernels| kernels.running.as_ref()) {
+        return Some(format!("its kernels were in {call}"));
+    }
     match (&state.running[..], &state.last) {
         ([], None) => (state.ranks > 0).then(|| "it had made no call".to_string()),
         ([], Some(last)) => Some(format!("its last call was {last}")),

@@ -58,9 +58,6 @@ use wire::Member;
 /// How much longer than its deadline a rank waits for the root's word on who is absent.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a rank waits for a verdict: an inquest, and the ways there and back.
-const PATIENCE: Duration = Duration::from_millis(2500);
-
 /// Ranks of a job at most: what one root service and the lists in its messages hold.
 pub const MOST_RANKS: u32 = 8192;
 
@@ -215,8 +212,7 @@ impl Bootstrap {
     /// Asks for an inquest and waits for its verdict: the error with which the communicator has ended, which may also
     /// be another; `None` if there is none within a few seconds.
     pub fn inquire(&self, reason: &flight::Reason) -> Option<Error> {
-        self.health.command(Command::Inquire { reason: reason.to_bytes() });
-        self.health.wait_for_error(PATIENCE)
+        self.health.inquire(reason)
     }
 
     /// Declares ranks lost.

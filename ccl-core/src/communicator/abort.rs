@@ -3,6 +3,7 @@
 use crate::bootstrap::Health;
 use crate::control::EndKind;
 use crate::error::Error;
+use crate::flight::Reason;
 use std::sync::Arc;
 
 /// Aborts a communicator from any thread, at any time, more than once; also while it is still joining.
@@ -35,6 +36,16 @@ impl AbortHandle {
     /// [`ErrorKind::Ended`](crate::ErrorKind::Ended). Agreeing and shrinking work from then on.
     pub fn revoke(&self, reason: &str) {
         self.health.end(EndKind::Revoked, reason);
+    }
+
+    /// Ends the communicator for all ranks, because this rank cannot go on.
+    pub fn fail(&self, reason: &str) {
+        self.health.end(EndKind::Failed, reason);
+    }
+
+    /// Has all ranks asked what they do, and waits for the verdict; `None` if there is none within a few seconds.
+    pub fn inquire(&self, reason: &Reason) -> Option<Error> {
+        self.health.inquire(reason)
     }
 
     /// Whether somebody has aborted.

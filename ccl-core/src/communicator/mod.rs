@@ -33,7 +33,7 @@ use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::{Blocks, Progress};
 use crate::error::{ErrorKind, Result};
-use crate::flight::{Entry, Identity, Memory, Recorder};
+use crate::flight::{Entry, Identity, KernelState, Memory, Recorder};
 use crate::plan::{Collective, Placement, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport, UserMemory};
@@ -48,7 +48,7 @@ pub use prepare::Explanation;
 pub use record::Record;
 pub use routes::Route;
 use routes::{Introduction, Routes};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 pub use table::RouteTable;
 pub use together::{Member, run_together};
@@ -80,6 +80,11 @@ pub trait Opener {
     /// Whether this rank's process may have device buffers.
     fn devices(&self) -> bool {
         false
+    }
+
+    /// The device on which this rank's calls will be, in words that only other openers read; empty: none.
+    fn place(&self) -> Vec<u8> {
+        Vec::new()
     }
 }
 
@@ -120,8 +125,13 @@ pub struct Communicator {
     /// Collectives that were prepared and have no number yet: those of the group that is being prepared.
     unnumbered: u64,
     recorder: Arc<Recorder>,
+    /// Calls that kernels make, which have no place in the record: they run by themselves.
+    kernels: Arc<OnceLock<KernelObserver>>,
     broken: Option<String>,
 }
+
+/// What this rank's kernels do at this moment.
+pub type KernelObserver = Box<dyn Fn() -> KernelState + Send + Sync>;
 
 impl Communicator {
     /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
@@ -174,10 +184,9 @@ impl Communicator {
         let host = host.unwrap_or_else(|| "localhost".to_string());
         let who = Identity { communicator: identity, rank, ranks, host, pid: std::process::id() };
         let recorder = Arc::new(Recorder::new(memory, &who, config.flight_calls));
-        let observed = Arc::downgrade(&recorder);
-        health.observe(Box::new(move || {
-            observed.upgrade().map(|recorder| recorder.state(monotonic_ns())).unwrap_or_default()
-        }));
+        let kernels = Arc::new(OnceLock::new());
+        let observed = record::Observed::new(&recorder, &kernels);
+        health.observe(Box::new(move || observed.state()));
         Ok(Communicator {
             rank,
             ranks,
@@ -201,6 +210,7 @@ impl Communicator {
             sequence: 0,
             unnumbered: 0,
             recorder,
+            kernels,
             broken: None,
             config,
         })
@@ -220,6 +230,22 @@ impl Communicator {
     #[inline]
     pub fn has_devices(&self) -> bool {
         self.has_devices
+    }
+
+    /// What each rank's [`Opener::place`] has said, by rank.
+    pub fn device_places(&self) -> Vec<Vec<u8>> {
+        self.routes.places()
+    }
+
+    /// Has peers that ask what this rank does hear of its kernels, too. Set once.
+    pub fn observe_kernels(&self, observer: KernelObserver) {
+        let _ = self.kernels.set(observer);
+        self.health.set_kernels();
+    }
+
+    /// The algorithm that the caller or the configuration wants for a collective, if so.
+    pub fn wanted_algorithm(&self, collective: Collective) -> Result<Option<&'static str>> {
+        self.only(collective)
     }
 
     /// How the ranks lie on hosts, as far as the communicator makes use of it.

@@ -189,7 +189,7 @@ impl Communicator {
 
     /// The algorithm that the caller or the configuration wants. One that was named for all collectives
     /// counts for those that it can do.
-    fn only(&self, collective: Collective) -> Result<Option<&'static str>> {
+    pub(super) fn only(&self, collective: Collective) -> Result<Option<&'static str>> {
         let able = |algorithm: &dyn Algorithm| algorithm.parts(collective, self.placement).is_some();
         if let Some(name) = self.algorithm {
             return Ok(able(known(name)?).then_some(name));

@@ -1,19 +1,46 @@
 //! What the calling thread tells its flight record.
 
-use super::Communicator;
+use super::{Communicator, KernelObserver};
 use crate::clock::{monotonic_ns, wall_ns};
 use crate::flight::{self, About, Dump, Entry, RankState, Recorder};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Calls of at least so many bytes have stamps: they take microseconds, and a look at the clock 25 ns.
 const STAMPED_FROM: u64 = 32 << 10;
 
 /// A communicator's flight record for other threads than the one that makes its calls: reading it waits for nothing.
-#[derive(Clone, Debug)]
-pub struct Record(Arc<Recorder>);
+#[derive(Clone)]
+pub struct Record {
+    recorder: Arc<Recorder>,
+    kernels: Arc<OnceLock<KernelObserver>>,
+}
+
+/// What a rank's control thread sees of it, as long as there is something to see.
+pub(super) struct Observed {
+    recorder: Weak<Recorder>,
+    kernels: Weak<OnceLock<KernelObserver>>,
+}
+
+impl Observed {
+    pub(super) fn new(recorder: &Arc<Recorder>, kernels: &Arc<OnceLock<KernelObserver>>) -> Observed {
+        Observed { recorder: Arc::downgrade(recorder), kernels: Arc::downgrade(kernels) }
+    }
+
+    pub(super) fn state(&self) -> RankState {
+        let (Some(recorder), Some(kernels)) = (self.recorder.upgrade(), self.kernels.upgrade()) else {
+            return RankState::default();
+        };
+        state(&recorder, &kernels)
+    }
+}
+
+/// What a rank does, by itself and by its kernels.
+fn state(recorder: &Recorder, kernels: &OnceLock<KernelObserver>) -> RankState {
+    RankState { kernels: kernels.get().map(|observe| observe()), ..recorder.state(monotonic_ns()) }
+}
 
 impl Record {
     /// [`Communicator::dump`] at this moment; `cause` is why it broke, if so.
@@ -22,14 +49,14 @@ impl Record {
     }
 
     fn make_dump(&self, cause: Option<String>) -> Dump {
-        Dump::new(wall_ns(), cause, self.0.state(monotonic_ns()), self.0.calls())
+        Dump::new(wall_ns(), cause, state(&self.recorder, &self.kernels), self.recorder.calls())
     }
 }
 
 impl Communicator {
     /// Its flight record, for other threads.
     pub fn record(&self) -> Record {
-        Record(Arc::clone(&self.recorder))
+        Record { recorder: Arc::clone(&self.recorder), kernels: Arc::clone(&self.kernels) }
     }
 
     /// What this rank does and has done. Others may read it at any moment.
@@ -39,7 +66,7 @@ impl Communicator {
 
     /// What this rank does at this moment.
     pub fn state(&self) -> RankState {
-        self.recorder.state(monotonic_ns())
+        state(&self.recorder, &self.kernels)
     }
 
     /// What this rank does and has done, as a file of JSON has it.

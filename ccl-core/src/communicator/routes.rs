@@ -71,12 +71,11 @@ impl Routes {
     pub(super) fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Routes> {
         let rank = bootstrap.rank();
         let transports = opener.local(bootstrap)?;
-        let introductions =
-            Introduction::of(rank, config, &transports, opener.devices())?.exchange(bootstrap)?;
+        let introductions = Introduction::of(rank, config, &transports, opener)?.exchange(bootstrap)?;
         let mut routes = Routes::new(rank, transports, introductions);
         if routes.placement().hosts > 1 {
             routes.transports.extend(opener.network(bootstrap)?);
-            let own = Introduction::of(rank, config, &routes.transports, opener.devices())?;
+            let own = Introduction::of(rank, config, &routes.transports, opener)?;
             routes.introductions = own.exchange(bootstrap)?;
         }
         Ok(routes)
@@ -96,6 +95,11 @@ impl Routes {
     /// Whether some rank's process may have device buffers: all ranks say the same.
     pub(super) fn have_devices(&self) -> bool {
         self.introductions.iter().any(|introduction| introduction.devices)
+    }
+
+    /// What each rank's opener has said of the device that it is on.
+    pub(super) fn places(&self) -> Vec<Vec<u8>> {
+        self.introductions.iter().map(|introduction| introduction.place.clone()).collect()
     }
 
     /// Whose they are.

@@ -97,6 +97,17 @@ words! {
 }
 
 words! {
+    /// Whether kernels make calls on device memory.
+    DeviceEngine {
+        /// Where all ranks reach each other's device memory.
+        #[default]
+        Auto = "auto",
+        /// Nowhere.
+        Off = "off",
+    }
+}
+
+words! {
     /// Which plans are proved before their first run.
     VerifyPolicy {
         /// Every loaded plan, and built-in ones up to 64 ranks; larger ones are proved in the library's tests.

@@ -48,6 +48,6 @@ pub use layout::{Layout, Overlay};
 pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
 pub use schedule::{Links, Schedule, Share};
-pub(crate) use tag::mix;
+pub use tag::mix;
 pub use task::Task;
 pub use uneven::Blocks;

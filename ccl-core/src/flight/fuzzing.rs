@@ -2,7 +2,10 @@
 
 use super::about::vocabulary;
 use super::memory::Line;
-use super::{About, CallState, End, Identity, Memory, Progress, RankState, Reason, Recorder, Verdict, View};
+use super::{
+    About, CallState, End, Identity, KernelState, Memory, Progress, RankState, Reason, Recorder, Verdict,
+    View,
+};
 use super::{WaitFor, WaitState, judge, lines_for};
 use crate::engine::{Wait, WaitOn};
 use crate::fuzzing::Script;
@@ -186,6 +189,7 @@ pub(crate) fn flight_seeds() -> Vec<(String, Vec<u8>)> {
         last: Some(CallState { sequence: 90, root: Some(1), peer: Some(0), ..call.clone() }),
         earlier: vec![call.clone()],
         transfers: vec![CallState { name: "send".into(), peer: Some(3), ..call.clone() }],
+        kernels: Some(KernelState { calls: 3, running: Some(call.clone()), last: Some(call.clone()) }),
         running: vec![call],
         waits: vec![wait()],
         progress: Some(Progress { done: 2, total: 7 }),

@@ -28,6 +28,6 @@ pub use format::{RING_LENGTHS, lines_for};
 pub use memory::{Line, Memory};
 pub use page::{PAGE_HEAD, format_page, list_record, records, unlist_record};
 pub use recorder::{Entry, Identity, Recorder};
-pub use state::{CallState, Progress, RankState, WaitFor, WaitState};
+pub use state::{CallState, KernelState, Progress, RankState, WaitFor, WaitState};
 pub use verdict::{Blame, Reason, Verdict, judge, judge_at};
 pub use view::{Recorded, Status, View};

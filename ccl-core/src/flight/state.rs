@@ -35,8 +35,22 @@ pub struct RankState {
     /// How far a call is that has not moved for long.
     #[serde(default)]
     pub progress: Option<Progress>,
+    /// What its kernels do, where it has some.
+    #[serde(default)]
+    pub kernels: Option<KernelState>,
     /// Why it takes no more calls, if so.
     pub broken: Option<String>,
+}
+
+/// Calls that kernels make on the memory of devices. They are counted for themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelState {
+    /// Calls that kernels have begun.
+    pub calls: u64,
+    /// The one that runs.
+    pub running: Option<CallState>,
+    /// The one that ended last.
+    pub last: Option<CallState>,
 }
 
 /// How much of a call is done, in tiles over all lanes.

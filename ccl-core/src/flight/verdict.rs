@@ -4,15 +4,18 @@
 //!
 //! 0. **A leave**: whoever asks has seen that the rank it waits for has left in order.
 //! 1. **Disagreement**: two ranks were in different calls under the same number, the ends of a transfer differ, or a rank got
-//!    a piece of another call. Whoever else is silent or absent, this call could not have ended.
+//!    a piece of another call, or some make on host memory the call that others make on devices. Whoever else is silent or absent, this call could not have ended.
 //! 2. **Silent**: a rank does not answer. It may be why another one is absent; nothing absent makes a rank silent.
 //! 3. **Absent**: a rank answers, and is not in the call that others wait in.
 //! 4. **Stuck**: all are in it. The waits are followed to where they end: a rank that waits for nobody, a link whose
 //!    two ends wait for each other, or a circle.
 //!
+//! Calls that kernels make are counted for themselves, and looked at in the same way, after the others.
+//!
 //! The lowest number of a call for which a cause is found is the one concerned: later calls wait for it.
 
 mod disagreement;
+mod kernels;
 mod scene;
 #[cfg(test)]
 mod tests;
@@ -113,13 +116,19 @@ pub fn judge_at(
     place: &dyn Fn(Rank) -> Option<String>,
 ) -> Verdict {
     let scene = Scene::new(ranks, states);
+    let of_kernels = kernels::states(states);
+    let kernels = Scene::new(ranks, &of_kernels);
     waiting::left(reason, place)
         .or_else(|| disagreement::collectives(&scene))
         .or_else(|| disagreement::transfers(&scene))
+        .or_else(|| disagreement::collectives(&kernels))
+        .or_else(|| kernels::apart(&scene, &kernels))
         .or_else(|| disagreement::messages(&scene, reason))
         .or_else(|| waiting::silent(&scene, place))
         .or_else(|| waiting::absent(&scene))
         .or_else(|| waiting::absent_from_transfer(&scene))
+        .or_else(|| waiting::absent(&kernels))
         .or_else(|| waiting::stuck(&scene))
+        .or_else(|| waiting::stuck(&kernels))
         .unwrap_or_else(|| waiting::unclear(&scene, reason))
 }

@@ -123,6 +123,7 @@ impl<'a> View<'a> {
             transfers: ended,
             waits,
             progress,
+            kernels: None,
             broken: self.broken(),
         }
     }

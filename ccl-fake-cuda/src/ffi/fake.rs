@@ -60,6 +60,9 @@ symbols! {
     begin_capture = c"cuStreamBeginCapture_v2" fn(*mut c_void, c_int) -> c_int;
     end_capture = c"cuStreamEndCapture" fn(*mut c_void, *mut *mut c_void) -> c_int;
     destroy_graph = c"cuGraphDestroy" fn(*mut c_void) -> c_int;
+    instantiate = c"cuGraphInstantiateWithFlags" fn(*mut *mut c_void, *mut c_void, u64) -> c_int;
+    launch_graph = c"cuGraphLaunch" fn(*mut c_void, *mut c_void) -> c_int;
+    destroy_ready = c"cuGraphExecDestroy" fn(*mut c_void) -> c_int;
 }
 
 /// The fake library with a world of this test's own. Tests of one process wait for each other; at the end everything must
@@ -162,6 +165,25 @@ impl Fake {
         ok("releasing", unsafe { (self.symbols.release)(device as c_int) });
     }
 
+    /// Makes a device's primary context this thread's current one, as `cudaSetDevice` does, until
+    /// [`leave_device`](Fake::leave_device). Somebody must keep the context meanwhile.
+    pub fn set_device(&self, device: u32) {
+        self.init();
+        let mut context = null_mut();
+        // SAFETY: room for a handle.
+        unsafe {
+            ok("retaining", (self.symbols.retain)(&mut context, device as c_int));
+            ok("pushing", (self.symbols.push)(context));
+            ok("releasing", (self.symbols.release)(device as c_int));
+        }
+    }
+
+    /// Undoes [`set_device`](Fake::set_device).
+    pub fn leave_device(&self) {
+        // SAFETY: room for a handle.
+        ok("popping", unsafe { (self.symbols.pop)(&mut null_mut()) });
+    }
+
     /// Allocates memory; its address.
     pub fn alloc(&self, memory: Memory, device: u32, len: usize) -> usize {
         let (mut at, mut host) = (0, null_mut());
@@ -248,6 +270,37 @@ impl Fake {
             (self.symbols.wait_value)(without_provenance_mut(stream), at as u64, value, 0)
         });
         ok("cuStreamWaitValue32", code);
+    }
+
+    /// Begins the capture of a graph.
+    pub fn begin_capture(&self, stream: usize) {
+        // SAFETY: handles are looked up, not followed.
+        ok("capture", unsafe { (self.symbols.begin_capture)(without_provenance_mut(stream), 0) });
+    }
+
+    /// Ends it; the graph, ready to be launched, which [`destroy_graph`](Fake::destroy_graph) takes back.
+    pub fn end_capture(&self, stream: usize) -> usize {
+        let (mut graph, mut made) = (null_mut(), null_mut());
+        // SAFETY: handles are looked up, not followed; there is room for new ones.
+        unsafe {
+            ok("ending", (self.symbols.end_capture)(without_provenance_mut(stream), &mut graph));
+            ok("instantiating", (self.symbols.instantiate)(&mut made, graph, 0));
+            ok("destroying", (self.symbols.destroy_graph)(graph));
+        }
+        made.addr()
+    }
+
+    /// Launches a graph on a stream.
+    pub fn launch_graph(&self, device: u32, graph: usize, stream: usize) {
+        let (graph, stream) = (without_provenance_mut(graph), without_provenance_mut(stream));
+        // SAFETY: handles are looked up, not followed.
+        ok("launching", self.on(device, || unsafe { (self.symbols.launch_graph)(graph, stream) }));
+    }
+
+    /// Destroys it.
+    pub fn destroy_graph(&self, graph: usize) {
+        // SAFETY: handles are looked up, not followed.
+        ok("destroying", unsafe { (self.symbols.destroy_ready)(without_provenance_mut(graph)) });
     }
 
     /// Begins the capture of a graph, or ends it and drops the graph.

@@ -147,6 +147,28 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> c_int {
+    // SAFETY: as the caller vouches.
+    call("cuCtxGetCurrent", |_| unsafe { give(context, handle(current().unwrap_or(0))) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    device: c_int,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> c_int {
+    call("cuDevicePrimaryCtxGetState", |world| {
+        let is_active = world.is_retained(device as u32);
+        // SAFETY: as the caller vouches.
+        unsafe {
+            give(flags, 0)?;
+            give(active, is_active.into())
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     call("cuCtxGetDevice", |world| {
         let found = world.device_of(current()?)?;
@@ -421,7 +443,10 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuDevicePrimaryCtxRelease" = cuDevicePrimaryCtxRelease_v2;
         "cuCtxPushCurrent" = cuCtxPushCurrent_v2;
         "cuCtxPopCurrent" = cuCtxPopCurrent_v2;
+        "cuCtxGetCurrent" = cuCtxGetCurrent;
         "cuCtxGetDevice" = cuCtxGetDevice;
+        "cuDevicePrimaryCtxGetState" = cuDevicePrimaryCtxGetState;
+        "cuThreadExchangeStreamCaptureMode" = cuThreadExchangeStreamCaptureMode;
         "cuMemGetAddressRange" = cuMemGetAddressRange_v2;
         "cuIpcGetMemHandle" = cuIpcGetMemHandle;
         "cuIpcOpenMemHandle" = cuIpcOpenMemHandle_v2;

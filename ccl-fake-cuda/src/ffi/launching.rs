@@ -5,7 +5,13 @@ use super::{call, current};
 use crate::work::{Launch, Work};
 use crate::world::{Outcome, World, code};
 use libc::{c_char, c_int, c_uchar, c_uint, c_void, size_t};
+use std::cell::Cell;
 use std::ffi::CStr;
+
+thread_local! {
+    /// Global, as it is at first.
+    static CAPTURE_MODE: Cell<c_int> = const { Cell::new(0) };
+}
 
 /// What every device has.
 pub(super) const MULTIPROCESSORS: u32 = 132;
@@ -186,6 +192,17 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime(time: *mut f32, from: Handle,
         let seconds = from.until(&to).ok_or(code::INVALID_HANDLE)?;
         // SAFETY: as the caller vouches.
         unsafe { give(time, (seconds * 1e3) as f32) }
+    })
+}
+
+/// Whatever the mode, what the fake refuses while a stream captures is work on that stream.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int {
+    call("cuThreadExchangeStreamCaptureMode", |_| {
+        // SAFETY: as the caller vouches.
+        let mode = unsafe { &mut *mode };
+        *mode = CAPTURE_MODE.replace(*mode);
+        Ok(())
     })
 }
 

@@ -172,7 +172,7 @@ void assemble(Case &c) {
             Rank &rank = c.ranks[r];
             Flag *flags = rank.make<Flag>(MOMENTS * 2 * BLOCKS * RANKS);
             u8 *stage = rank.make<u8>(2 * RANKS * c.room);
-            Packet *packets = rank.make<Packet>(2 * RANKS * c.room / 8);
+            Packet *packets = rank.make<Packet>(2 * RANKS * (c.room / 8 + 1));
             for (Rank &other : c.ranks) {
                 other.team.flags[r] = flags;
                 other.team.stage[r] = stage;
@@ -321,7 +321,7 @@ void print_layout() {
     SAY("report", sizeof(Report)), SAY("packet", sizeof(Packet));
     PLACE(Wire, slots), PLACE(Wire, flags), PLACE(Wire, credit), PLACE(Wire, count);
     PLACE(Call, program), PLACE(Call, wires), PLACE(Call, input), PLACE(Call, output), PLACE(Call, scratch), PLACE(Call, team);
-    PLACE(Call, alarm), PLACE(Call, reports), PLACE(Call, limit), PLACE(Call, count), PLACE(Call, tag), PLACE(Call, rule);
+    PLACE(Call, alarm), PLACE(Call, reports), PLACE(Call, limit), PLACE(Call, count), PLACE(Call, tag), PLACE(Call, log), PLACE(Call, rule);
     PLACE(Rule, op), PLACE(Rule, scales), PLACE(Rule, factor), PLACE(Rule, turn), PLACE(Rule, shift), PLACE(Rule, flip);
     PLACE(Launch, own), PLACE(Launch, gang), PLACE(Launch, blocks);
     PLACE(Team, rank), PLACE(Team, ranks), PLACE(Team, room), PLACE(Team, packet_room), PLACE(Team, epochs), PLACE(Team, flags);

@@ -60,6 +60,16 @@ inline u32 look(const Alarm *alarm) { return alarm->word.load(std::memory_order_
 // The host's side.
 inline void ring(Alarm *alarm) { alarm->word.store(1, std::memory_order_relaxed); }
 
+class Mark {
+    std::atomic<u64> word;
+
+    friend void note(Mark *, u64);
+    friend u64 seen(const Mark *);
+};
+inline void note(Mark *mark, u64 value) { mark->word.store(value, std::memory_order_relaxed); }
+// The host's side.
+inline u64 seen(const Mark *mark) { return mark->word.load(std::memory_order_relaxed); }
+
 class Packet {
     std::atomic<u64> half[2];
 
@@ -83,10 +93,12 @@ class Claim {
     friend void unclaim(Claim &);
     friend bool claim(Claim &);
     friend bool is_claimed(const Claim &);
+    friend bool may_be_claimed(Claim &);
 };
 inline void unclaim(Claim &c) { c.word.store(0, std::memory_order_relaxed); }
 inline bool claim(Claim &c) { return c.word.exchange(1, std::memory_order_relaxed) == 0; }
 inline bool is_claimed(const Claim &c) { return c.word.load(std::memory_order_relaxed) != 0; }
+inline bool may_be_claimed(Claim &c) { return is_claimed(c); }
 
 DEVICE u64 now() {
     timespec time;

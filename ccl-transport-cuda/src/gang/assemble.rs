@@ -119,7 +119,8 @@ impl Assembly {
                     places.flags = room.take(8 * TEAM_FLAGS);
                     let parts = 2 * MAX_TEAM * self.room();
                     places.stage = room.take(if *kernel == TeamKernel::OneShot { parts } else { 0 });
-                    places.packets = room.take(if *kernel == TeamKernel::Packets { 2 * parts } else { 0 });
+                    let packets = Team::packet_bytes(self.room());
+                    places.packets = room.take(if *kernel == TeamKernel::Packets { packets } else { 0 });
                 }
             }
             all.push(places);
@@ -158,6 +159,7 @@ impl Assembly {
                 limit: shape.limit.as_nanos() as u64,
                 count: 0,
                 tag: shape.tag,
+                log: 0,
                 rule: *rule,
             };
             match self {

@@ -29,7 +29,7 @@ impl fmt::Display for Blame {
 }
 
 /// The peer at the link that a report of a program's block names.
-pub(super) fn peer_of(program: &Program, report: &Report) -> Option<u32> {
+pub(crate) fn peer_of(program: &Program, report: &Report) -> Option<u32> {
     let (input, output) = program.buffer_bytes();
     let listing = Listing::read(program.words(), input as u64, output as u64).ok()?;
     let lane = listing.lanes.get(report.lane as usize)?;

@@ -5,20 +5,20 @@
 //! launch, which runs at once or is refused: so ranks that wait for each other cannot wait for one that has no room. The same ranks can
 //! be launched one by one, each on a stream of its own, be recorded in a graph, and be in processes of their own ([`Gang::alone`]).
 //!
-//! It is how kernels are tested and measured on a machine with one device. No call of the library uses it.
+//! It is how kernels are tested and measured on a machine with one device; calls are made by the [engine](crate::engine).
 
 mod apart;
 mod assemble;
 mod blame;
 mod error;
-mod kernels;
 
+pub use crate::kernels::Kernels;
 pub use blame::Blame;
+pub(crate) use blame::peer_of;
 pub use error::GangError;
-pub use kernels::Kernels;
 
 use crate::driver::{Attribute, Device};
-use crate::program::{Launch, Program, Report, Rule};
+use crate::program::{self, Launch, Program, Report, Rule};
 use crate::sharing::Mapped;
 use crate::sys::{DeviceMemory, Function, Graph, Stream, Words};
 use assemble::{Assembly, Places};
@@ -141,7 +141,7 @@ impl Gang {
         shape: &Shape,
         alone: Option<usize>,
     ) -> Result<Gang, GangError> {
-        let (function, finish) = kernels.of(work, rule)?;
+        let (function, finish) = kernels_of(kernels, work, rule)?;
         let assembly = Assembly::new(work, shape)?;
         let ranks = assembly.ranks();
         let present = alone.map_or(0..ranks, |rank| rank..rank + 1);
@@ -351,6 +351,36 @@ impl Gang {
         });
         all.collect()
     }
+}
+
+/// The kernel of some work, and what is launched behind it.
+fn kernels_of(
+    kernels: &Kernels,
+    work: Work<'_>,
+    rule: &Rule,
+) -> Result<(Function, Option<Function>), GangError> {
+    let family = rule.family();
+    let (module, kernel) = match work {
+        Work::Plan(_) => (program::Module::interpreter(family), "rdmaccl_interpret"),
+        Work::Team { kernel, .. } => match kernel {
+            TeamKernel::TwoShot => (program::Module::all_reduce(family), "rdmaccl_two_shot"),
+            TeamKernel::OneShot => (program::Module::all_reduce(family), "rdmaccl_one_shot"),
+            TeamKernel::Packets => (program::Module::all_reduce(family), "rdmaccl_packets"),
+            TeamKernel::Meet => (program::Module::named("measure"), "rdmaccl_meet"),
+            TeamKernel::Ping => (program::Module::named("measure"), "rdmaccl_ping"),
+        },
+    };
+    let Some(module) = module else {
+        return Err(GangError::NoKernel { kernel: kernel.into(), family: family.name() });
+    };
+    let finish = match rule.finish() {
+        None => None,
+        Some(_) => {
+            let module = program::Module::named("finish").expect("it is among the modules");
+            Some(kernels.function(module, "rdmaccl_finish")?)
+        }
+    };
+    Ok((kernels.function(module, kernel)?, finish))
 }
 
 impl Drop for Gang {

@@ -63,6 +63,8 @@ pub struct Call {
     pub count: u64,
     /// What the ranks of a call must agree on: a piece carries 24 bits of it, a team's flag 32.
     pub tag: u64,
+    /// Two words of the device's memory: the address of a [mark](Mark) in the host's, and the number of calls before; or 0.
+    pub log: u64,
     /// How contributions are combined.
     pub rule: Rule,
 }
@@ -71,12 +73,12 @@ impl Call {
     /// Its words.
     pub fn words(&self) -> [u64; 17] {
         let [op, factor, turn, shift, flip] = self.rule.words();
-        let Call { program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, .. } =
-            *self;
-        let reserved = 0;
+        let Call {
+            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, ..
+        } = *self;
         [
-            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, reserved, op,
-            factor, turn, shift, flip,
+            program, wires, input, output, scratch, team, alarm, reports, limit, count, tag, log, op, factor,
+            turn, shift, flip,
         ]
     }
 
@@ -137,7 +139,7 @@ pub struct Member {
     pub flags: u64,
     /// 2 × [`MAX_TEAM`] parts of `room` bytes.
     pub stage: u64,
-    /// 2 × [`MAX_TEAM`] parts of twice `packet_room` bytes, all zeros at first.
+    /// [`Team::packet_bytes`], all zeros at first.
     pub packets: u64,
     /// The send buffer of the call at hand; for two-shot calls.
     pub input: u64,
@@ -146,6 +148,12 @@ pub struct Member {
 }
 
 impl Team {
+    /// What each rank has for packets: 2 × [`MAX_TEAM`] parts, each of one packet for the call's tag and one for each 8 bytes of
+    /// `packet_room`.
+    pub const fn packet_bytes(packet_room: usize) -> usize {
+        2 * MAX_TEAM * 16 * (packet_room / 8 + 1)
+    }
+
     /// Its words. Refuses more ranks than a team can have.
     pub fn words(&self) -> Result<Vec<u64>, ProgramError> {
         let ranks = self.members.len();
@@ -161,6 +169,25 @@ impl Team {
             words.extend(all.take(MAX_TEAM));
         }
         Ok(words)
+    }
+}
+
+/// Where a rank is among its calls, as its kernels say in memory of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The lower half of the tag of the call that began last.
+    pub tag: u32,
+    /// Calls that have begun, as far as 31 bits go.
+    pub calls: u32,
+    /// Whether the last of them has not ended.
+    pub is_inside: bool,
+}
+
+impl Mark {
+    /// Reads it.
+    pub fn read(word: u64) -> Mark {
+        let (low, tag) = super::layout::halves(word);
+        Mark { tag, calls: low >> 1, is_inside: low & 1 != 0 }
     }
 }
 

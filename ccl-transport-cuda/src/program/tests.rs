@@ -254,6 +254,7 @@ fn reports_and_second_launches_are_read_and_written() {
         limit: 0,
         count: 0,
         tag: 0,
+        log: 12,
         rule: Rule::new(dtype, op, 3).unwrap(),
     };
     assert_eq!(call(DataType::F32, ReduceOp::Avg).finish_words(40), None);

@@ -37,6 +37,11 @@ impl<'m> DeviceBuffers<'m> {
 pub struct DeviceCall<'m>(pub(super) Operation<'m>);
 
 impl<'m> DeviceCall<'m> {
+    /// The collective with blocks of one length that it is, if it is one, and its buffers.
+    pub fn even(&self) -> Option<(&Call, Buffers<'m>)> {
+        Some((self.0.even()?, self.0.buffers()))
+    }
+
     /// A collective with blocks of one length.
     pub fn collective(call: Call, buffers: DeviceBuffers<'m>) -> DeviceCall<'m> {
         DeviceCall(Operation::collective(call, buffers.0))

@@ -57,6 +57,7 @@ pub(crate) const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 pub(crate) const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub(crate) const CU_STREAM_CAPTURE_STATUS_NONE: c_int = 0;
 pub(crate) const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: c_int = 1;
+pub(crate) const CU_STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
 pub(crate) const CU_JIT_ERROR_LOG_BUFFER: c_int = 5;
 pub(crate) const CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_int = 6;
 

@@ -1,5 +1,6 @@
 //! Questions to the driver: what devices there are, and what it knows of a pointer.
 
+use super::Primary;
 use super::abi::*;
 use crate::driver::{ASKED, Device, Driver, Known};
 use ccl_core::Result;
@@ -93,6 +94,36 @@ impl Driver {
                 Ok(if memory != 0 { Known::As { memory, is_managed, ordinal } } else { Known::Not })
             }
         }
+    }
+
+    /// The device whose primary context is this thread's current one, if there is one. Makes none, and initialises nothing.
+    pub fn current(self) -> Result<Option<u32>> {
+        let (mut context, mut device, mut flags, mut is_active) = (std::ptr::null_mut(), 0, 0, 0);
+        // SAFETY: room for a handle.
+        let code = unsafe { (self.table.cuCtxGetCurrent)(&mut context) };
+        if matches!(code, CUDA_ERROR_NOT_INITIALIZED | CUDA_ERROR_DEINITIALIZED) || context.is_null() {
+            return Ok(None);
+        }
+        self.check(code, || "cuCtxGetCurrent".into())?;
+        // SAFETY: room for a handle.
+        self.check(unsafe { (self.table.cuCtxGetDevice)(&mut device) }, || "cuCtxGetDevice".into())?;
+        // SAFETY: room for two numbers.
+        let code = unsafe { (self.table.cuDevicePrimaryCtxGetState)(device, &mut flags, &mut is_active) };
+        self.check(code, || "cuDevicePrimaryCtxGetState".into())?;
+        let ordinal = device.unsigned_abs();
+        // What is not active would be made by being retained.
+        let is_it = is_active != 0 && Primary::retain(self, device, ordinal)?.is(context);
+        Ok(is_it.then_some(ordinal))
+    }
+
+    /// Where devices see pinned host memory.
+    pub(crate) fn seen(self, primary: &Primary, address: usize) -> Result<u64> {
+        let _entered = primary.enter()?;
+        let (mut at, host) = (0, std::ptr::without_provenance_mut(address));
+        // SAFETY: room for an address; the other one is looked up.
+        let code = unsafe { (self.table.cuMemHostGetDevicePointer)(&mut at, host, 0) };
+        self.check(code, || format!("cuMemHostGetDevicePointer of {address:#x}"))?;
+        Ok(at)
     }
 
     /// Where a stream of the caller's is: the number of its device, or `None` for the default streams, which are anywhere.

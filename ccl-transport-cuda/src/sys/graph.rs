@@ -4,8 +4,32 @@ use super::abi::*;
 use super::context::Primary;
 use super::ordering::Stream;
 use ccl_core::Result;
+use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
+
+/// While it lives, this thread may do what a capture anywhere would forbid: work on streams of our own, which no graph records.
+pub(crate) struct Relaxed {
+    primary: Arc<Primary>,
+    before: c_int,
+}
+
+impl Relaxed {
+    pub(crate) fn new(primary: &Arc<Primary>) -> Result<Relaxed> {
+        let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: a number to be swapped.
+        let code = unsafe { (primary.table().cuThreadExchangeStreamCaptureMode)(&mut mode) };
+        primary.driver().check(code, || "cuThreadExchangeStreamCaptureMode".into())?;
+        Ok(Relaxed { primary: Arc::clone(primary), before: mode })
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as above. It cannot fail with a mode that the driver has given.
+        unsafe { (self.primary.table().cuThreadExchangeStreamCaptureMode)(&mut self.before) };
+    }
+}
 
 /// Recorded work, ready to be launched. What it uses must live as long.
 pub struct Graph {

@@ -19,6 +19,7 @@ pub(crate) use abi::*;
 pub(crate) use buffers::{awaited, buffers};
 pub use context::{Entered, Primary};
 pub use graph::Graph;
+pub(crate) use graph::Relaxed;
 pub use kernel::{Function, Module, Residency};
 pub use memory::DeviceMemory;
 pub(crate) use memory::{Flags, PinnedMemory};

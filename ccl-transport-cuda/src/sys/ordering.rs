@@ -6,6 +6,7 @@ use super::memory::{DeviceMemory, Flags};
 use crate::driver::Driver;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::{Error, Result};
+use std::ops::Range;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
@@ -148,6 +149,25 @@ impl Stream {
         // SAFETY: inside of memory that is borrowed exclusively; the driver frees it only when what is on streams is done.
         let code = unsafe { (self.primary.table().cuMemsetD8Async)(at, byte, len, self.stream) };
         self.check(code, "cuMemsetD8Async")
+    }
+
+    /// Fills a part of memory with zeros, when what was put on it before is done.
+    pub(crate) fn clear(&self, memory: &mut DeviceMemory, part: Range<usize>) -> Result<()> {
+        assert!(part.start <= part.end && part.end <= memory.len(), "cleared past the end");
+        let _entered = self.primary.enter()?;
+        let at = (memory.address() + part.start) as u64;
+        // SAFETY: inside of memory that is borrowed exclusively; the driver frees it only when what is on streams is done.
+        let code = unsafe { (self.primary.table().cuMemsetD8Async)(at, 0, part.len(), self.stream) };
+        self.check(code, "cuMemsetD8Async")
+    }
+
+    /// Copies words between addresses of devices' and pinned memory, when what was put on it before is done. The caller vouches for
+    /// both, as for what a kernel touches.
+    pub(crate) fn copy_words(&self, from: u64, to: u64, count: usize) -> Result<()> {
+        let _entered = self.primary.enter()?;
+        // SAFETY: the caller vouches for the memory.
+        let code = unsafe { (self.primary.table().cuMemcpyAsync)(to, from, 8 * count, self.stream) };
+        self.check(code, "cuMemcpyAsync")
     }
 
     /// Its handle, as a program gives it to a call.

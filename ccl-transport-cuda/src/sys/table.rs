@@ -52,8 +52,10 @@ table! {
     cuDeviceTotalMem: fn(*mut size_t, CUdevice);
     cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
     cuDevicePrimaryCtxRelease: fn(CUdevice);
+    cuDevicePrimaryCtxGetState: fn(CUdevice, *mut c_uint, *mut c_int);
     cuCtxPushCurrent: fn(CUcontext);
     cuCtxPopCurrent: fn(*mut CUcontext);
+    cuCtxGetCurrent: fn(*mut CUcontext);
     cuCtxGetDevice: fn(*mut CUdevice);
     cuPointerGetAttributes: fn(c_uint, *const c_int, *mut *mut c_void, CUdeviceptr);
     cuMemAlloc: fn(*mut CUdeviceptr, size_t);
@@ -91,6 +93,7 @@ table! {
     cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, size_t);
     cuLaunchKernel: fn(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void);
     cuLaunchCooperativeKernel: fn(CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void);
+    cuThreadExchangeStreamCaptureMode: fn(*mut c_int);
     cuStreamBeginCapture: fn(CUstream, c_int);
     cuStreamEndCapture: fn(CUstream, *mut CUgraph);
     cuGraphInstantiateWithFlags: fn(*mut CUgraphExec, CUgraph, u64);

@@ -102,11 +102,13 @@ fn kernels_and_programs_have_the_same_numbers() {
         limit: 109,
         count: 110,
         tag: 111,
+        log: 112,
         rule,
     };
     let words = call.words();
     let fields = [
-        "program", "wires", "input", "output", "scratch", "team", "alarm", "reports", "limit", "count", "tag",
+        "program", "wires", "input", "output", "scratch", "team", "alarm", "reports", "limit", "count",
+        "tag", "log",
     ];
     assert_eq!(size_of_val(&words), says("call"));
     for (mark, field) in (101..).zip(fields) {

@@ -334,8 +334,8 @@ cclResult_t cclCommCount(cclComm_t comm, int *count);
 // `rank` is NULL or writable.
 cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 
-// The device of the communicator's buffers, by its number in this process: that of the first call on device memory. -1: there
-// was none.
+// The device of the communicator's buffers, by its number in this process: where kernels make its calls that of the thread which made it,
+// else that of the first call on device memory. -1: there was none.
 //
 // `device` is NULL or writable.
 cclResult_t cclCommDevice(cclComm_t comm,
@@ -386,7 +386,8 @@ cclResult_t cclGroupEnd(void);
 
 // Joins the ranks that were given the same id; returns when all `nranks` have, or with the list of those
 // absent. In a group, `cclGroupEnd` joins, and writes `comm`. The handle is written when the joining begins, and NULL
-// when it fails, so that another thread can end it with `cclCommAbort`.
+// when it fails, so that another thread can end it with `cclCommAbort`. The rank is on the CUDA device that is the calling thread's at
+// that moment (`cudaSetDevice`), if there is one.
 //
 // `comm` is NULL or writable, in a group until its end.
 cclResult_t cclCommInitRank(cclComm_t *comm,
@@ -406,7 +407,8 @@ cclResult_t cclCommInitRankConfig(cclComm_t *comm,
                                   const cclConfig_t *config);
 
 // Makes a communicator of `ndev` ranks of this process, one for each thread that will drive one; `comms[i]` becomes rank
-// i. One thread can drive several, with groups.
+// i. One thread can drive several, with groups. In a thread with a CUDA context rank i is on device i, if there are so many; else all are on
+// the thread's device.
 //
 // `comms` is NULL or has room for `ndev` handles. `devlist` is NULL, or has the numbers 0 to `ndev - 1` in order,
 // since the devices of host memory are numbers only.

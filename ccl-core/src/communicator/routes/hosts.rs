@@ -116,6 +116,7 @@ mod tests {
                 cores: cores.iter().copied().collect(),
                 parallelism: 2,
                 devices: false,
+                place: Vec::new(),
                 assumptions: None,
             }
         };

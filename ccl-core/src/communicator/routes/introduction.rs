@@ -1,6 +1,7 @@
 //! What ranks tell each other of themselves when they join.
 
 use crate::bootstrap::Bootstrap;
+use crate::communicator::Opener;
 use crate::communicator::cores::Cores;
 use crate::config::Config;
 use crate::cost::{Constants, Model};
@@ -47,6 +48,8 @@ pub(in crate::communicator) struct Introduction {
     pub(in crate::communicator) parallelism: u32,
     /// Whether its process may have device buffers.
     pub(in crate::communicator) devices: bool,
+    /// On which device its thread has joined, in words that core does not read; empty: on none.
+    pub(in crate::communicator) place: Vec<u8>,
     /// Rank 0's.
     pub(in crate::communicator) assumptions: Option<Assumptions>,
 }
@@ -60,20 +63,22 @@ impl Introduction {
             cores: Cores::here(),
             parallelism: parallelism(),
             devices: false,
+            place: Vec::new(),
             assumptions: None,
         }
     }
 
-    /// That of `rank`, which has opened these transports, and whose process may have device buffers or not.
+    /// That of `rank`, which has opened these transports.
     pub(in crate::communicator) fn of(
         rank: Rank,
         config: &Config,
         transports: &[Box<dyn Transport>],
-        devices: bool,
+        opener: &dyn Opener,
     ) -> Result<Introduction> {
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
-            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}",
+            "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}; \
+             device_engine {} {} {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
             config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
@@ -81,11 +86,15 @@ impl Introduction {
             config.tcp_sockets,
             config.slot_bytes,
             config.credits,
+            config.device_engine,
+            config.device_blocks.map_or("auto".to_string(), |blocks| blocks.to_string()),
+            config.device_threads,
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();
         let assumptions = (rank == 0).then(|| Assumptions::own(config)).transpose()?;
         let (cores, parallelism) = (Cores::here(), parallelism());
-        Ok(Introduction { transports, settings, cores, parallelism, devices, assumptions })
+        let (devices, place) = (opener.devices(), opener.place());
+        Ok(Introduction { transports, settings, cores, parallelism, devices, place, assumptions })
     }
 
     /// Everybody's introduction, by rank. Ranks whose settings differ would plan differently, so they
