@@ -132,24 +132,16 @@ fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
 /// The kernels on threads of the CPU: by themselves under ThreadSanitizer, by the program that checks them on a GPU, and by calls
 /// of the library.
 fn emulated() -> Outcome {
-    let mut output = String::new();
-    for package in ["ccl-transport-cuda", "ccl-gpu-check", "ccl-ffi", "ccl-perf"] {
-        let line = format!("cargo test --locked --package {package} --features emulation --test emulation");
-        let mut test = command(&line);
-        test.args(["--", "--nocapture", "--test-threads=1"]);
-        match tee(&mut test) {
-            Err(why) => return Outcome::Failed(why),
-            Ok((success, printed)) => {
-                let is_named =
-                    matches!(count_tests(&printed), Outcome::Tests { failed, .. } if !failed.is_empty());
-                if !success && !is_named {
-                    return Outcome::Failed(format!("the emulation of {package} did not come to its end"));
-                }
-                output.push_str(&printed);
-            }
-        }
-    }
+    let mut test = command("cargo test --workspace --locked --no-fail-fast --test emulation");
+    test.args(["--", "--nocapture", "--test-threads=1"]);
+    let (success, output) = match tee(&mut test) {
+        Err(why) => return Outcome::Failed(why),
+        Ok(printed) => printed,
+    };
     match count_tests(&output) {
+        Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
+            Outcome::Failed("an emulation did not come to its end".into())
+        }
         // The PTX is a test, too.
         Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
         other => other,
