@@ -48,6 +48,7 @@ impl Case {
             Some(TeamKernel::Packets) => "packets",
             Some(TeamKernel::Meet) => "meet",
             Some(TeamKernel::Ping) => "ping",
+            Some(TeamKernel::Add) => "add",
         }
     }
 

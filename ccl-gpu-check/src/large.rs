@@ -14,7 +14,8 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
     let mut all = Vec::new();
     for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
         outcome.say(format!(
-            "all_reduce of {ranks}, ms and % of the least bytes, 2nS, at the speed of a copy: two-shot, one-shot, plan twoshot, plan ring"
+            "all_reduce of {ranks}, ms and % of the least bytes, 2nS, at the speed of a copy: two-shot, one-shot, plan twoshot, plan ring; {} plain additions",
+            ranks - 1
         ));
         for &bytes in bench.scale(&[64 << 20, 256 << 20, 1 << 30][..], &[1 << 14]) {
             let input = numbers(bytes);
@@ -23,6 +24,10 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
                 let (text, told) = measure(bench, ranks, &input, kernel, bandwidth, outcome)?;
                 said.push(text);
                 all.push(told);
+            }
+            if let Some(time) = additions(bench, ranks - 1, &input, outcome)? {
+                said.push(format!("{:.3}", time / 1e3));
+                all.push(json!({"additions": ranks - 1, "bytes": bytes, "us": time}));
             }
             outcome.say(format!("{:>5} MiB  {}", bytes >> 20, said.join("  ")));
             outcome.put("large", json!(all));
@@ -94,6 +99,37 @@ fn measure(
     let least = part(2.0 * n * s);
     let all = json!({"call": told, "us": time, "of_least": least, "own_bytes": own, "of_own": part(own)});
     Ok((format!("{:.3} ({:.0} %)", time / 1e3, 100.0 * least), all))
+}
+
+/// Microseconds of so many additions of a buffer to another, one launch each: what a sum of all buffers costs a program that has them
+/// on one device. `None`: it is not wanted, or wrong.
+fn additions(
+    bench: &Bench,
+    times: u32,
+    input: &[u8],
+    outcome: &mut Outcome,
+) -> Result<Option<f64>, GangError> {
+    let mut case = Case::team(TeamKernel::Add, 1, input.len() / 4, DataType::F32, ReduceOp::Sum);
+    let processors = bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
+    let full = (processors.min(MAX_TEAM_BLOCKS as u32), 512);
+    (case.shape.blocks, case.shape.threads) = bench.scale(full, (2, 3));
+    if !bench.wants(&case.name()) {
+        return Ok(None);
+    }
+    let mut gang = case.gang(bench)?;
+    gang.write(0, input)?;
+    gang.launch()?;
+    gang.wait()?;
+    let found = gang.read(0)?;
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let before = f32::from_le_bytes([Gang::UNWRITTEN; 4]);
+    let mut pairs = found.chunks_exact(4).zip(input.chunks_exact(4));
+    if !pairs.all(|(found, given)| number(found) == before + number(given)) {
+        outcome.fail(format!("{}: wrong sums", case.name()));
+        return Ok(None);
+    }
+    let act = || (0..times).try_for_each(|_| gang.launch());
+    Ok(Some(microseconds(&gang, bench, bench.scale((7, 3), (1, 1)), act)?))
 }
 
 fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> Case {

@@ -6,7 +6,7 @@
 #include "../measure.cu"
 
 // Which kernel.
-enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH };
+enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH, ADD };
 
 template <class F> void interpret_family(const Launch &launch) {
     SHARED(Shared, shared);
@@ -44,6 +44,7 @@ static inline void play_kernel(What what, u64 family, const Launch &launch) {
     case MEET: meet(launch, trouble); break;
     case PING: ping(launch, trouble); break;
     case FINISH: finish(launch); break;
+    case ADD: plain_add(launch); break;
     default: ALL_REDUCES[family](launch, what);
     }
 }

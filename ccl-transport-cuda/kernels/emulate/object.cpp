@@ -13,7 +13,7 @@ const char *const FAMILIES[] = {"SumsI8",   "SumsI16",  "SumsI32", "SumsI64", "S
                                 "SumsE4M3", "SumsE5M2", "Order8",  "Order16", "Order32", "Order64", "Bits"};
 // In the order of `What`.
 const char *const KERNELS[] = {"rdmaccl_interpret", "rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets",
-                               "rdmaccl_meet",      "rdmaccl_ping",     "rdmaccl_finish"};
+                               "rdmaccl_meet",      "rdmaccl_ping",     "rdmaccl_finish",   "rdmaccl_add"};
 const u32 WHATS = sizeof KERNELS / sizeof *KERNELS;
 
 struct Place {

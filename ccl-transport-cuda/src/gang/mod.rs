@@ -59,6 +59,8 @@ pub enum TeamKernel {
     Meet,
     /// A flag goes from rank 0 to rank 1 and back.
     Ping,
+    /// Each rank adds its send buffer to its receive buffer, floats, as a program would that knows no ranks.
+    Add,
 }
 
 /// How it is run.
@@ -368,6 +370,7 @@ fn kernels_of(
             TeamKernel::Packets => (program::Module::all_reduce(family), "rdmaccl_packets"),
             TeamKernel::Meet => (program::Module::named("measure"), "rdmaccl_meet"),
             TeamKernel::Ping => (program::Module::named("measure"), "rdmaccl_ping"),
+            TeamKernel::Add => (program::Module::named("measure"), "rdmaccl_add"),
         },
     };
     let Some(module) = module else {

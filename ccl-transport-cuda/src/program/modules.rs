@@ -46,7 +46,7 @@ modules! {
     "all_reduce-f16": ALL_REDUCE;
     "all_reduce-f32": ALL_REDUCE;
     "all_reduce-bf16": ALL_REDUCE;
-    "measure": &["rdmaccl_meet", "rdmaccl_ping"];
+    "measure": &["rdmaccl_meet", "rdmaccl_ping", "rdmaccl_add"];
     "finish": &["rdmaccl_finish"];
 }
 
