@@ -117,7 +117,7 @@ fn rdma(config: &Config) -> Transport {
 }
 
 fn gpu(config: &Config) -> Transport {
-    let what = "buffers on CUDA devices, through pinned host memory";
+    let what = "buffers on CUDA devices, by kernels or through pinned host memory";
     let driver = Driver::open(config.cuda_library.as_deref());
     let devices = driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.devices());
     let mut notes: Vec<_> = driver.iter().map(|driver| format!("driver: {driver:?}")).collect();
