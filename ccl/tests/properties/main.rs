@@ -82,7 +82,7 @@ fn draws() -> impl Strategy<Value = Draw> {
 
 #[test]
 fn groups_of_calls_do_what_plain_arithmetic_does() {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
     let mut runner = TestRunner::new(Cases { cases, failure_persistence: None, ..Cases::default() });
     let group = proptest::collection::vec(draws(), 1..4);
     let jobs = RefCell::new(Jobs::default());
