@@ -21,7 +21,7 @@ def _model(group: dist.ProcessGroup) -> DistributedDataParallel:
 def _silent(model: DistributedDataParallel) -> DistributedDataParallel:
     """Has a model fill its buckets as ever and send none of them."""
 
-    def unsent(_: object, bucket: dist.GradBucket) -> torch.futures.Future:
+    def unsent(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
