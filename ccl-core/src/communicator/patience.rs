@@ -22,6 +22,22 @@ pub(super) enum Room {
     Lent,
 }
 
+impl Room {
+    /// Of so many threads on so many cores.
+    pub(super) fn of(threads: u32, cores: u32) -> Room {
+        if threads > cores { Room::Crowded } else { Room::Own }
+    }
+
+    /// The same for as many threads more. Where there are not even cores for the first, somebody is always ready to take the
+    /// core, and to sleep was measured to double what a training step waits.
+    pub(super) fn in_background(threads: u32, cores: u32) -> Room {
+        match Room::of(threads, cores) {
+            Room::Own if 2 * threads > cores => Room::Lent,
+            room => room,
+        }
+    }
+}
+
 /// What to do about a blocked step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -170,6 +186,16 @@ mod tests {
         assert!(patience.waited() >= YIELD_TIME);
         assert!(patience.reset());
         assert_eq!(patience.next(|| true), Wait::Yield);
+    }
+
+    #[test]
+    fn a_core_is_lent_where_there_is_one_for_each_rank_and_none_for_its_stream() {
+        let rooms = [1, 2, 3, 4].map(|cores| (Room::of(2, cores), Room::in_background(2, cores)));
+        let crowded = (Room::Crowded, Room::Crowded);
+        assert_eq!(
+            rooms,
+            [crowded, (Room::Own, Room::Lent), (Room::Own, Room::Lent), (Room::Own, Room::Own)]
+        );
     }
 
     #[test]
