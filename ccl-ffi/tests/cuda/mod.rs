@@ -2,6 +2,8 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test program uses some of it
 
+pub mod collectives;
+
 use crate::common::*;
 use ccl_fake_cuda::{Fake, Memory};
 use std::ffi::c_void;
