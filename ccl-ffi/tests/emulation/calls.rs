@@ -177,25 +177,7 @@ fn calls_in_place_give_the_bits_of_host_memory() {
     let gpus = gpus(1, "delay 2 100");
     let (comms, hosts) = (on_devices::<RANKS>(&gpus), reference::<RANKS>());
     on_threads(&comms, |rank, comm| {
-        let (queue, host) = (gpus.queue(0), hosts[rank]);
-        let (count, block) = (777, 777 * 4);
-        let whole = floats(RANKS * count, rank);
-        let (mut a, mut b, mut c) = (whole.clone(), whole.clone(), whole.clone());
-        let (x, y, z) = (gpus.buffer(0, &whole), gpus.buffer(0, &whole), gpus.buffer(0, &whole));
-        let both =
-            |at: *mut c_void, comm, stream| cclAllReduce(at, at, RANKS * count, FLOAT32, SUM, comm, stream);
-        ok(both(a.as_mut_ptr().cast(), host, 0));
-        ok(both(x.recv(), comm, queue.handle));
-        let own = b.as_mut_ptr().wrapping_add(rank * block).cast();
-        ok(cclAllGather(own, b.as_mut_ptr().cast(), count, FLOAT32, host, 0));
-        ok(cclAllGather(y.offset(rank * block), y.recv(), count, FLOAT32, comm, queue.handle));
-        let own = c.as_mut_ptr().wrapping_add(rank * block).cast();
-        ok(cclReduceScatter(c.as_ptr().cast(), own, count, FLOAT32, SUM, host, 0));
-        ok(cclReduceScatter(z.send(), z.offset(rank * block), count, FLOAT32, SUM, comm, queue.handle));
-        queue.finish();
-        assert!(x.bytes() == a && y.bytes() == b);
-        let own = rank * block..(rank + 1) * block;
-        assert!(z.bytes()[own.clone()] == c[own]);
+        in_place(&gpus, rank, comm, hosts[rank]);
     });
     destroy_all(&comms);
     destroy_all(&hosts);

@@ -170,6 +170,7 @@ impl Founding {
         let state = State {
             ready: HashMap::new(),
             captured: HashMap::new(),
+            outdated: Vec::new(),
             wanted,
             parts: Some(Parts {
                 over,
@@ -204,8 +205,10 @@ pub struct Engine {
 
 struct State {
     ready: HashMap<Call, Arc<Placed>>,
-    /// Those that graphs have: they stay.
+    /// Those that are captured now.
     captured: HashMap<Call, Arc<Placed>>,
+    /// Those that graphs may still have from before other algorithms were wanted: what a replay reads stays.
+    outdated: Vec<Arc<Placed>>,
     wanted: Wanted,
     /// Until it is closed.
     parts: Option<Parts>,
@@ -249,7 +252,8 @@ impl Engine {
         let mut state = self.state();
         state.wanted = wanted;
         state.ready.clear();
-        state.captured.clear();
+        let captured = std::mem::take(&mut state.captured);
+        state.outdated.extend(captured.into_values());
     }
 
     /// Prepares a call on memory that the device reaches, for a stream. What may be refused is refused here, and of several calls all
@@ -411,7 +415,7 @@ impl Engine {
     /// Takes no more calls. What is left has to be taken leave of; the second time nothing is.
     pub fn close(&self) -> Option<Parting> {
         let mut state = self.state();
-        (state.ready, state.captured) = (HashMap::new(), HashMap::new());
+        (state.ready, state.captured, state.outdated) = Default::default();
         let parts = state.parts.take()?;
         Some(Parting::new(self, parts))
     }
