@@ -2,11 +2,12 @@
 # Proves and measures the kernels on a machine with one GPU, in less than ten minutes. docs/gpu-check.md says what each step shows.
 #
 #   gpu/check.sh               all steps
-#   gpu/check.sh STEP...       some: probe correct graphs abort threads processes time sanitizer
+#   gpu/check.sh STEP...       some: probe correct graphs abort threads processes time nccl sanitizer
 #   gpu/check.sh --small ...   few ranks, threads and bytes
 #
-# It needs no network and no Rust where gpu/bin/ccl-gpu-check was brought along (`cargo xtask gpu` makes it), and builds it otherwise.
-# GPU_CHECK names another program. JSON and the log go to $OUT, or target/gpu. The table comes last; the exit code says whether all is well.
+# It needs no network and no Rust where gpu/bin was brought along (`cargo xtask gpu` makes it), and builds it otherwise. GPU_CHECK names another
+# program, GPU_CHECK_NCCL the files that may be NCCL, with colons between them. JSON and the log go to $OUT, or target/gpu. The table comes
+# last; the exit code says whether all is well.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +21,7 @@ steps=()
 for word in "$@"; do
     case $word in
     --small) small=(--small) ;;
-    probe | correct | graphs | abort | threads | processes | time | sanitizer) steps+=("$word") ;;
+    probe | correct | graphs | abort | threads | processes | time | nccl | sanitizer) steps+=("$word") ;;
     *) sed -n '2,6p' "$0" >&2 && exit 2 ;;
     esac
 done
@@ -31,13 +32,17 @@ if [ ! -x "$program" ]; then
         echo "there is no $program and no cargo: run 'cargo xtask gpu' elsewhere, and bring gpu/bin along" >&2
         exit 1
     fi
-    cargo build --release --locked --offline --package ccl-gpu-check || exit 1
+    cargo build --release --locked --offline --package ccl-gpu-check --package ccl-ffi || exit 1
     program=${CARGO_TARGET_DIR:-target}/release/ccl-gpu-check
 fi
 
 # Of the driver's compiler the first run is to be a first one.
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+# An NCCL that was brought along is packed. Without it the program looks for the machine's own.
+if [ -f gpu/bin/libnccl.so.2.gz ] && [ -z "${GPU_CHECK_NCCL+set}" ]; then
+    gunzip --to-stdout gpu/bin/libnccl.so.2.gz >"$scratch/libnccl.so.2" && export GPU_CHECK_NCCL_FIRST=$scratch/libnccl.so.2
+fi
 export CUDA_CACHE_PATH=$scratch/cache CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # run SECONDS COMMAND...: with its output in the log, too.

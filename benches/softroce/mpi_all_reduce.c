@@ -1,5 +1,5 @@
 /* MPI_Allreduce between the ranks that mpirun starts: what `cargo xtask softroce -- compare` puts beside ours. It
- * measures as all_reduce_perf does: the mean time of so many calls after some that do not count, the mean over the ranks,
+ * measures as all_reduce_perf does: the mean time of so many calls after as many that do not count, the mean over the ranks,
  * and checks the result.
  *
  *   mpicc mpi_all_reduce.c -o mpi_all_reduce && mpirun -n 2 ./mpi_all_reduce BYTES CALLS [BYTES CALLS …]
@@ -15,7 +15,7 @@ static int measure(int rank, int size, long bytes, long calls) {
     if (!mine || !sum) MPI_Abort(MPI_COMM_WORLD, 2);
     for (int i = 0; i < count; i++) mine[i] = (float)(rank + i % 7);
 
-    for (long i = 0; i < calls / 10 + 1; i++) MPI_Allreduce(mine, sum, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (long i = 0; i < calls; i++) MPI_Allreduce(mine, sum, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     for (long i = 0; i < calls; i++) MPI_Allreduce(mine, sum, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);

@@ -103,7 +103,10 @@ fn what_is_unknown_is_refused_with_what_is_known() {
         assert!(said.starts_with("error: ") && said.contains(what), "{line}: {said}");
     }
     let (status, _, err) = run_with("plan price all_reduce -n 4", &[("RDMACCL_CREDITS", "x")]);
-    assert!(status == 2 && err.contains("RDMACCL_CREDITS=x; set it to a number from 1 to 1024"), "{err}");
+    assert!(
+        status == 2 && err.contains("RDMACCL_CREDITS=x; set it to auto or a number from 1 to 1024"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -300,7 +303,7 @@ fn info_goes_on_after_what_is_wrong_and_says_so() {
     let (status, out, _) = run_with("info", &variables);
     assert_eq!(status, 1, "{out}");
     for said in [
-        "RDMACCL_CREDITS=many; set it to a number from 1 to 1024",
+        "RDMACCL_CREDITS=many; set it to auto or a number from 1 to 1024",
         "RDMACCL_ALGO=rings; set it to an algorithm",
         "unknown variable RDMACCL_CREDTIS: did you mean RDMACCL_CREDITS?",
         "two ranks of this process met",
@@ -313,7 +316,7 @@ fn info_goes_on_after_what_is_wrong_and_says_so() {
 
 /// The kernel shows neither of the two devices, so how far they are apart is not known.
 #[test]
-fn info_says_what_gpudirect_could_be_and_that_nothing_uses_it() {
+fn info_says_what_gpudirect_is_used_for() {
     let libraries = [ccl_fake_cuda::Fake::library(), ccl_fake_ibverbs::Fake::library()];
     let [cuda, ibverbs] = libraries.map(|file| file.to_str().unwrap().to_string());
     let variables = [
@@ -324,13 +327,16 @@ fn info_says_what_gpudirect_could_be_and_that_nothing_uses_it() {
     ];
     let (_, out, _) = run_with("info", &variables);
     for words in [
-        "GPUDirect RDMA: no call uses it, what goes between hosts goes through pinned host memory; what would be chosen:",
-        "it could be, of device 0 and soft0: unknown distance: pinned memory (soft0 is software, which the processor runs)",
+        "GPUDirect RDMA, for what kernels send to other hosts and get from there (RDMACCL_GPUDIRECT=auto):",
+        "chosen for device 0 and soft0: unknown distance: pinned memory (soft0 is software, which the processor runs)",
     ] {
         assert!(out.contains(words), "{out}");
     }
     let (_, out, _) = run_with("info", &[("RDMACCL_CUDA", &*cuda), ("RDMACCL_IBVERBS", "/nonexistent.so")]);
-    assert!(out.contains("nor could any: ") && out.contains("/nonexistent.so cannot be opened"), "{out}");
+    assert!(
+        out.contains("get from there: none, as ") && out.contains("/nonexistent.so cannot be opened"),
+        "{out}"
+    );
 }
 
 #[test]

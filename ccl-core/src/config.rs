@@ -26,9 +26,10 @@ pub use machine::Machine;
 pub use profile::{Profile, Tuned};
 pub(crate) use values::host_and_port;
 pub use values::{
-    AlgorithmChoice, DeviceEngine, Family, InterfaceFilter, Network, SimdChoice, Threads, VerifyPolicy,
+    AlgorithmChoice, DeviceEngine, Family, GpuDirect, InterfaceFilter, Multicast, Network, SimdChoice,
+    Threads, VerifyPolicy,
 };
-use values::{choices, duration, port_range, size, slot, text};
+use values::{auto, choices, duration, port_range, size, slot, text};
 
 /// The settings. `Config::default()` is what an empty environment gives.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,10 +56,10 @@ pub struct Config {
     pub algorithms: Vec<AlgorithmChoice>,
     /// `RDMACCL_TILE_BYTES`: longest piece in bytes; `None`: chosen by cost.
     pub tile_bytes: Option<usize>,
-    /// `RDMACCL_SLOT_BYTES`: bytes of a link's slot.
-    pub slot_bytes: usize,
-    /// `RDMACCL_CREDITS`: pieces of a link on their way at a time.
-    pub credits: u32,
+    /// `RDMACCL_SLOT_BYTES`: bytes of a link's slot; `None`: by the transport.
+    pub slot_bytes: Option<usize>,
+    /// `RDMACCL_CREDITS`: pieces of a link on their way at a time; `None`: by the transport.
+    pub credits: Option<u32>,
     /// `RDMACCL_THREADS`: threads of a rank that share long calls.
     pub threads: Threads,
     /// `RDMACCL_SIMD`: which reduction kernels.
@@ -96,6 +97,12 @@ pub struct Config {
     pub device_blocks: Option<u32>,
     /// `RDMACCL_DEVICE_THREADS`: threads of a block.
     pub device_threads: u32,
+    /// `RDMACCL_DEVICE_CODE`: folder with machine code of the kernels; `None`: `rdmaccl-kernels` beside the library.
+    pub device_code: Option<String>,
+    /// `RDMACCL_NVLS`: whether kernels store to all ranks of a host at once.
+    pub multicast: Multicast,
+    /// `RDMACCL_GPUDIRECT`: whether pieces of kernels lie in a device's memory where RDMA devices take them.
+    pub gpudirect: GpuDirect,
     /// Queue pairs and the devices below them.
     pub ib: Ib,
     /// The user's folders, from `XDG_CONFIG_HOME` and `HOME`.
@@ -228,9 +235,10 @@ variables! {
         algorithms: choices, |c: &Vec<AlgorithmChoice>| c.iter().map(AlgorithmChoice::to_string).collect::<Vec<_>>().join(",");
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
-    "RDMACCL_SLOT_BYTES" = "64K", "Bytes of a link's slot.", "a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: slot, usize::to_string;
-    "RDMACCL_CREDITS" = "32", "Pieces of a link on their way at a time, at most 8 of them in slots; RDMA: where it is not set, by the speed of the ports.", "a number from 1 to 1024",
-        credits: |v| v.parse().ok().filter(|c| (1..=1024).contains(c)), u32::to_string;
+    "RDMACCL_SLOT_BYTES" = "auto", "Bytes of a link's slot, the longest piece; auto: 64K; where each rank has its host for itself, 512K with TCP and 256K with RDMA by software.",
+        "auto or a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: |v| auto(v, slot), or_auto;
+    "RDMACCL_CREDITS" = "auto", "Pieces of a link on their way at a time, at most 8 of them in slots; auto: 32; TCP with longer slots 16; RDMA by the speed of the ports.",
+        "auto or a number from 1 to 1024", credits: |v| auto(v, |v| v.parse().ok().filter(|c| (1..=1024).contains(c))), or_auto;
     "RDMACCL_THREADS" = "auto", "Threads of a rank that share a long call; auto: as many as each rank of a host has cores, up to 4.",
         "auto or a number from 1 to 64", threads: |v| v.parse().ok(), Threads::to_string;
     "RDMACCL_SIMD" = "auto", "Reduction kernels.", "auto, avx512, avx2, neon or scalar",
@@ -261,10 +269,16 @@ variables! {
         staging_bytes: size, usize::to_string;
     "RDMACCL_DEVICE_ENGINE" = "auto", "Whether kernels make calls on device memory where ranks reach each other's; otherwise it goes through pinned memory.", "auto or off",
         device_engine: |v| v.parse().ok(), DeviceEngine::to_string;
-    "RDMACCL_DEVICE_BLOCKS" = "", "Most thread blocks of a kernel on a rank; without it as many as are sure to fit, up to 32.", "a number from 1 to 128",
+    "RDMACCL_DEVICE_BLOCKS" = "", "Most thread blocks of a kernel on a rank; without it as many as are sure to fit, up to 32, or two for each other rank.", "a number from 1 to 128",
         device_blocks: |v| v.parse().ok().filter(|n| (1..=128).contains(n)).map(Some), shown;
     "RDMACCL_DEVICE_THREADS" = "512", "Threads of a kernel's block.", "a number from 1 to 512",
         device_threads: |v| v.parse().ok().filter(|n| (1..=512).contains(n)), u32::to_string;
+    "RDMACCL_DEVICE_CODE" = "", "Folder with machine code of the kernels, in place of rdmaccl-kernels beside the library. What is not there the driver compiles.", "a path",
+        device_code: |v| text(v).map(Some), shown;
+    "RDMACCL_NVLS" = "off", "Whether one-shot all-reduces of kernels store to all ranks of a host at once, by the multicast of the switch between their devices, where it is there. It has never run on a device.",
+        "on or off", multicast: |v| v.parse().ok(), Multicast::to_string;
+    "RDMACCL_GPUDIRECT" = "auto", "Whether RDMA devices reach the GPU's memory for what its kernels send to other hosts and get from there: where the two sit near each other, wherever it is possible, or never.",
+        "auto, on or off", gpudirect: |v| v.parse().ok(), GpuDirect::to_string;
     "RDMACCL_IB_HCA" = "", "RDMA devices and ports: prefixes, each perhaps with `:port`; `=` exact names; `^` all but these.",
         "names like mlx5_0:1,mlx5_1 or =mlx5_0 or ^mlx5_3", ib.hca: |v| v.parse().ok().map(Some), shown;
     "RDMACCL_IB_GID_INDEX" = "", "Entry of the port's GID table; without it chosen by type, family and what the peer has.",
@@ -289,6 +303,10 @@ variables! {
 
 fn shown<T: fmt::Display>(value: &Option<T>) -> String {
     value.as_ref().map_or_else(String::new, T::to_string)
+}
+
+fn or_auto<T: fmt::Display>(value: &Option<T>) -> String {
+    value.as_ref().map_or_else(|| "auto".to_string(), T::to_string)
 }
 
 impl Config {
@@ -405,8 +423,8 @@ impl Default for Config {
             port_range: None,
             algorithms: Vec::new(),
             tile_bytes: None,
-            slot_bytes: 64 * 1024,
-            credits: 32,
+            slot_bytes: None,
+            credits: None,
             threads: Threads::Auto,
             simd: SimdChoice::Auto,
             host_id: None,
@@ -423,6 +441,9 @@ impl Default for Config {
             cuda_library: None,
             staging_bytes: 1 << 30,
             device_engine: DeviceEngine::Auto,
+            device_code: None,
+            multicast: Multicast::Off,
+            gpudirect: GpuDirect::Auto,
             device_blocks: None,
             device_threads: 512,
             ib: Ib::default(),

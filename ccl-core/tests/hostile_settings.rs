@@ -18,7 +18,7 @@ fn refused(vars: &[(&str, &str)]) -> String {
 #[test]
 fn odd_numbers_are_refused_with_what_would_be_right() {
     let seconds = "set it to seconds above 0";
-    let slot = "set it to a multiple of 4K up to 64M";
+    let slot = "set it to auto or a multiple of 4K up to 64M";
     let wrong = [
         (
             "RDMACCL_TIMEOUT",
@@ -35,7 +35,7 @@ fn odd_numbers_are_refused_with_what_would_be_right() {
         (
             "RDMACCL_CREDITS",
             &["0", "-1", "1025", "4294967296", "4.0", "4K", "many"],
-            "set it to a number from 1 to 1024",
+            "set it to auto or a number from 1 to 1024",
         ),
         ("RDMACCL_RANK", &["-1", "4294967296", "1.0", "one", "0x1"], "set it to a number from 0"),
         ("RDMACCL_SIZE", &["0", "-2", "99999999999999999999"], "set it to a number from 1"),
@@ -79,14 +79,17 @@ fn a_refused_secret_is_not_repeated() {
 #[test]
 fn empty_is_as_good_as_unset_and_space_around_a_value_does_not_count() {
     let config = read(&[("RDMACCL_CREDITS", ""), ("RDMACCL_ROOT", "  "), ("RDMACCL_SIZE", " 4\n")]).unwrap();
-    assert_eq!((config.credits, config.root, config.size), (32, None, Some(4)));
+    assert_eq!((config.credits, config.root, config.size), (None, None, Some(4)));
 }
 
 #[test]
 fn twice_the_same_is_right_and_twice_differently_is_not() {
-    assert_eq!(read(&[("RDMACCL_CREDITS", "4"), ("RDMACCL_CREDITS", "4")]).unwrap().credits, 4);
+    assert_eq!(read(&[("RDMACCL_CREDITS", "4"), ("RDMACCL_CREDITS", "4")]).unwrap().credits, Some(4));
     let text = refused(&[("RDMACCL_CREDITS", "4"), ("RDMACCL_CREDITS", "5")]);
-    assert!(text.contains("RDMACCL_CREDITS is set twice, and differently; set it to a number"), "{text}");
+    assert!(
+        text.contains("RDMACCL_CREDITS is set twice, and differently; set it to auto or a number"),
+        "{text}"
+    );
     let text = refused(&[("RDMACCL_SECRET", &"a".repeat(16)), ("RDMACCL_SECRET", &"b".repeat(16))]);
     assert!(text.contains("RDMACCL_SECRET is set twice") && !text.contains("aaaa"), "{text}");
 }

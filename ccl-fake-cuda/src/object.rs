@@ -3,6 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Bytes of an ELF file's header.
+pub(crate) const HEADER: usize = 64;
+
+/// What the fake takes for a module's machine code for a kind of device (`sm_90`), instead of its PTX: an ELF file with nothing in it, and text.
+/// How often it has taken one it counts as `machine code`.
+pub fn machine_code(kind: &str, ptx: &str) -> Vec<u8> {
+    let mut code = b"\x7fELF\x02\x01".to_vec();
+    code.resize(HEADER, 0);
+    code.extend(format!("{kind}\n{}\n\0", ptx.lines().next().unwrap_or_default()).bytes());
+    code
+}
+
 /// Compiles the kernels, with a planted bug or without, into a folder that is the test program's own; the object's file, for the script's
 /// `kernels FILE`. Needs g++; panics, as a test does, where that fails.
 pub fn compile_kernels(folder: &Path, bug: Option<&str>) -> PathBuf {

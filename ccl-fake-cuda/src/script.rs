@@ -12,7 +12,7 @@ pub(crate) enum Command {
     Queues(usize),
     AllocationsWait,
     NoPeers,
-    Attribute(i32, i32),
+    Attribute { number: i32, value: i32, device: Option<u32> },
     Kernels(String),
 }
 
@@ -57,7 +57,12 @@ fn command(line: &str) -> Result<Command, String> {
             0 => return Err("at least one".into()),
             queues => (&[], Command::Queues(queues)),
         },
-        "attribute" => (&[], Command::Attribute(number(next("NUMBER")?)?, number(next("VALUE")?)?)),
+        "attribute" => {
+            let (number, value) = (number(next("NUMBER")?)?, number(next("VALUE")?)?);
+            // Of all devices, unless one is named.
+            let device = u32::try_from(setting("device", Some(u64::MAX))?).ok();
+            (&["device"], Command::Attribute { number, value, device })
+        }
         "no-peers" => (&[], Command::NoPeers),
         "allocations-wait" => (&[], Command::AllocationsWait),
         "kernels" => (&[], Command::Kernels(next("FILE")?.to_string())),

@@ -2,6 +2,12 @@
 
 use crate::ffi::Mapping;
 use crate::world::{Kind, Outcome, World, code};
+use std::os::fd::OwnedFd;
+
+/// Attributes, and an answer.
+const DMA_BUF_SUPPORTED: i32 = 124;
+const WRITES_ORDERING: i32 = 118;
+const TO_OWNER: i32 = 100;
 
 /// Whose memory it is, and how often it was opened.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,11 +59,33 @@ impl World {
 
     /// The handle of an allocation of this process.
     pub(crate) fn export(&self, at: u64) -> Outcome<Handle> {
-        let region = self.memory.get(&at).filter(|region| region.import.is_none());
+        let region = self.memory.get(&at).filter(|region| region.import.is_none() && region.behind.is_none());
         let region = region.ok_or(code::INVALID_VALUE)?;
         let Kind::Device(device) = region.kind else { return Err(code::INVALID_VALUE) };
         let (descriptor, file) = region.mapping.name().ok_or(code::OUT_OF_MEMORY)?;
         Ok(Handle { process: std::process::id(), device, descriptor, file })
+    }
+
+    /// The dma-buf of a whole allocation: its file. A device that does not see others' writes in order needs flushes.
+    pub(crate) fn give(&self, at: u64, len: usize) -> Outcome<OwnedFd> {
+        let says = |attribute| self.attributes.get(&attribute).copied().unwrap_or(0);
+        let region = self.memory.get(&at).filter(|region| matches!(region.kind, Kind::Device(_)));
+        let region = region.filter(|region| region.import.is_none()).ok_or(code::INVALID_VALUE)?;
+        // Whole pages of the host, as the driver wants them.
+        let is_whole = at.is_multiple_of(4096) && len.is_multiple_of(4096) && len <= region.mapping.len();
+        match (says(DMA_BUF_SUPPORTED), is_whole) {
+            (0, _) => Err(code::NOT_SUPPORTED),
+            (_, false) => Err(code::INVALID_VALUE),
+            _ => region.mapping.give(says(WRITES_ORDERING) < TO_OWNER).ok_or(code::OUT_OF_MEMORY),
+        }
+    }
+
+    /// Brings what other devices wrote to where this one's kernels see it.
+    pub(crate) fn flush(&self, context: usize) -> Outcome {
+        let device = self.device_of(context)?;
+        let own = self.memory.values().filter(|region| region.kind == Kind::Device(device));
+        own.for_each(|region| region.mapping.flush());
+        Ok(())
     }
 
     /// Opens memory of another process for a context; once more is the same address.

@@ -21,6 +21,7 @@ pub(crate) struct Span {
 const LAUNCH_FAILED: i32 = 719;
 
 /// One piece of work.
+#[derive(Clone)]
 pub(crate) enum Work {
     Copy { to: Span, from: Span, len: usize, spoiled: Option<i32> },
     Record { event: Arc<Event>, generation: u64 },

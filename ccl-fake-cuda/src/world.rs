@@ -3,7 +3,8 @@
 use crate::ffi::{Kernel, Kernels, Mapping};
 use crate::script::Command;
 use crate::sharing::Import;
-use crate::work::{Event, Launch, Queue, Span, Stream, Work};
+use crate::virtual_memory::{Virtual, VirtualMemory};
+use crate::work::{Event, Queue, Span, Stream, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -16,6 +17,8 @@ pub(crate) mod code {
     pub(crate) const NO_DEVICE: i32 = 100;
     pub(crate) const INVALID_DEVICE: i32 = 101;
     pub(crate) const INVALID_CONTEXT: i32 = 201;
+    pub(crate) const INVALID_IMAGE: i32 = 200;
+    pub(crate) const NO_BINARY_FOR_GPU: i32 = 209;
     pub(crate) const PEER_ACCESS_UNSUPPORTED: i32 = 217;
     pub(crate) const INVALID_PTX: i32 = 218;
     pub(crate) const INVALID_HANDLE: i32 = 400;
@@ -43,6 +46,8 @@ pub(crate) struct Region {
     pub(crate) mapping: Arc<Mapping>,
     /// Of another process's memory: whose it is and how often it was opened.
     pub(crate) import: Option<Import>,
+    /// Of memory that was made without an address.
+    pub(crate) behind: Option<Virtual>,
 }
 
 struct Fault {
@@ -59,6 +64,8 @@ pub(crate) struct World {
     pub(crate) is_initialized: bool,
     /// Of all devices, by number, where a script says them.
     pub(crate) attributes: BTreeMap<i32, i32>,
+    /// Of single ones.
+    own_attributes: BTreeMap<(u32, i32), i32>,
     missing: BTreeSet<String>,
     faults: Vec<Fault>,
     spoils: Vec<(u64, i32)>,
@@ -70,6 +77,7 @@ pub(crate) struct World {
     broken: Arc<AtomicI32>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) memory: BTreeMap<u64, Region>,
+    pub(crate) virtual_memory: VirtualMemory,
     /// Whether no device reaches another's memory, and who was allowed whose: contexts.
     pub(crate) no_peers: bool,
     pub(crate) peers: BTreeSet<(usize, usize)>,
@@ -77,10 +85,10 @@ pub(crate) struct World {
     /// Default streams by context and handle.
     defaults: BTreeMap<(usize, usize), Arc<Stream>>,
     /// What was recorded on streams that record.
-    capturing: BTreeMap<usize, Vec<Launch>>,
+    capturing: BTreeMap<usize, Vec<Work>>,
     /// Recorded work, and what of it is ready to be launched.
-    graphs: BTreeMap<usize, Vec<Launch>>,
-    ready: BTreeMap<usize, Vec<Launch>>,
+    graphs: BTreeMap<usize, Vec<Work>>,
+    ready: BTreeMap<usize, Vec<Work>>,
     pub(crate) kernels: Option<Arc<Kernels>>,
     /// Families of modules, and kernels in them.
     modules: BTreeMap<usize, String>,
@@ -99,6 +107,7 @@ impl World {
             version: 13_000,
             is_initialized: false,
             attributes: BTreeMap::new(),
+            own_attributes: BTreeMap::new(),
             missing: BTreeSet::new(),
             faults: Vec::new(),
             spoils: Vec::new(),
@@ -109,6 +118,7 @@ impl World {
             broken: Arc::default(),
             counts: BTreeMap::new(),
             memory: BTreeMap::new(),
+            virtual_memory: VirtualMemory::default(),
             no_peers: false,
             peers: BTreeSet::new(),
             streams: BTreeMap::new(),
@@ -139,12 +149,22 @@ impl World {
                 Command::Spoil { code, nth } => self.spoils.push((nth, code)),
                 Command::Delay { seed, microseconds } => self.delay = (seed, microseconds),
                 Command::Queues(count) => self.most_queues = count,
-                Command::Attribute(number, value) => drop(self.attributes.insert(number, value)),
+                Command::Attribute { number, value, device: None } => {
+                    self.attributes.insert(number, value);
+                }
+                Command::Attribute { number, value, device: Some(device) } => {
+                    self.own_attributes.insert((device, number), value);
+                }
                 Command::NoPeers => self.no_peers = true,
                 Command::AllocationsWait => self.allocations_wait = true,
                 Command::Kernels(file) => self.kernels = Some(Kernels::open(&file)),
             }
         }
+    }
+
+    /// What a script says of an attribute of a device.
+    pub(crate) fn says(&self, device: u32, attribute: i32) -> Option<i32> {
+        self.own_attributes.get(&(device, attribute)).or_else(|| self.attributes.get(&attribute)).copied()
     }
 
     pub(crate) fn has(&self, function: &str) -> bool {
@@ -155,12 +175,18 @@ impl World {
     pub(crate) fn live(&self) -> u64 {
         let retained: u64 = self.primaries.values().map(|(_, count)| count).sum();
         let graphs = self.graphs.len() + self.ready.len() + self.modules.len();
-        (self.memory.len() + self.streams.len() + self.events.len() + graphs) as u64 + retained
+        let memory = self.memory.len() + self.virtual_memory.live();
+        (memory + self.streams.len() + self.events.len() + graphs) as u64 + retained
+    }
+
+    /// Counts something that is no call.
+    pub(crate) fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_string()).or_default() += 1;
     }
 
     /// Begins a call: counts it, and fails it if a script says so or work went wrong before.
     pub(crate) fn begin(&mut self, function: &str) -> Outcome {
-        *self.counts.entry(function.to_string()).or_default() += 1;
+        self.count(function);
         for fault in self.faults.iter_mut().filter(|fault| fault.function == function) {
             if fault.after > 0 {
                 fault.after -= 1;
@@ -175,6 +201,10 @@ impl World {
             "cuDevicePrimaryCtxRetain",
             "cuMemFree",
             "cuIpcCloseMemHandle",
+            "cuMemUnmap",
+            "cuMulticastUnbind",
+            "cuMemAddressFree",
+            "cuMemRelease",
             "cuMemFreeHost",
             "cuStreamDestroy",
             "cuEventDestroy",
@@ -243,17 +273,18 @@ impl World {
 
     pub(crate) fn insert(&mut self, kind: Kind, mapping: Mapping, import: Option<Import>) -> u64 {
         let at = mapping.address() as u64;
-        self.memory.insert(at, Region { kind, mapping: Arc::new(mapping), import });
+        self.memory.insert(at, Region { kind, mapping: Arc::new(mapping), import, behind: None });
         at
     }
 
     pub(crate) fn free(&mut self, at: u64, is_pinned: bool) -> Outcome {
-        let region = self.memory.get(&at).filter(|region| region.import.is_none());
+        let is_own = |region: &&Region| region.import.is_none() && region.behind.is_none();
+        let region = self.memory.get(&at).filter(is_own);
         let region = region.filter(|region| (region.kind == Kind::Pinned) == is_pinned);
         // The real driver does not notice it, and what follows is undefined. Here the memory stays, so that whoever looks at what is
         // left alive sees it.
         if region.ok_or(code::INVALID_VALUE)?.mapping.is_open_elsewhere() {
-            *self.counts.entry("freed while open".into()).or_default() += 1;
+            self.count("freed while open");
             return Err(code::ILLEGAL_STATE);
         }
         self.memory.remove(&at);
@@ -277,6 +308,7 @@ impl World {
 
     pub(crate) fn find(&self, at: u64, len: usize) -> Option<(Kind, Span)> {
         let (start, region) = self.memory.range(..=at).next_back()?;
+        let region = Some(region).filter(|region| !region.behind.as_ref().is_some_and(Virtual::is_closed))?;
         let offset = usize::try_from(at - start).ok()?;
         let fits = offset.checked_add(len).is_some_and(|end| end <= region.mapping.len());
         fits.then(|| (region.kind, Span { mapping: Arc::clone(&region.mapping), offset }))
@@ -359,7 +391,13 @@ impl World {
 
     pub(crate) fn launch_graph(&mut self, ready: usize, stream: usize, context: usize) -> Outcome {
         let recorded = self.ready.get(&ready).cloned().ok_or(code::INVALID_HANDLE)?;
-        recorded.into_iter().try_for_each(|launch| self.submit(stream, context, Work::Launch(launch)))
+        recorded.into_iter().try_for_each(|work| self.submit(stream, context, work))
+    }
+
+    /// What machine code for these devices says that it is for.
+    pub(crate) fn architecture(&self) -> String {
+        let number = |attribute, unless| self.attributes.get(&attribute).copied().unwrap_or(unless);
+        format!("sm_{}{}", number(75, 9), number(76, 0))
     }
 
     pub(crate) fn load_module(&mut self, family: String) -> usize {
@@ -392,8 +430,11 @@ impl World {
             return Err(code::INVALID_CONTEXT);
         }
         if let Some(recorded) = self.capturing.get_mut(&handle) {
-            let Work::Launch(launch) = work else { return Err(code::CAPTURE_UNSUPPORTED) };
-            recorded.push(launch);
+            // What else may be part of a graph the library has no use for.
+            if !matches!(work, Work::Launch(_) | Work::Copy { .. }) {
+                return Err(code::CAPTURE_UNSUPPORTED);
+            }
+            recorded.push(work);
             return Ok(());
         }
         stream.submit(work);

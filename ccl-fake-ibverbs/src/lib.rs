@@ -8,6 +8,9 @@
 //! A program opens it as it opens the real one, by `RDMACCL_IBVERBS=…/libccl_fake_ibverbs.so`, with the script in
 //! `RDMACCL_FAKE_IBVERBS`. A test takes a [`Fake`], which finds the file beside the test's program, loads it, and runs scripts.
 //!
+//! Memory of the devices of ccl-fake-cuda can be registered by its dma-buf. Where such a device wants flushes, what is written there waits until
+//! it is told to flush.
+//!
 //! # Scripts
 //!
 //! One command a line, or with `;` between; `#` begins a comment. Numbers may be hexadecimal (`0x`).
@@ -18,9 +21,10 @@
 //! | `port NAME/P [link=ethernet\|infiniband] [state=down\|init\|armed\|active] [mtu=BYTES] [max_mtu=BYTES] [lid=L] [sm_lid=L] [gids=ENTRIES] [pkeys=ENTRIES] [width=CODE] [speed=CODE]` | sets up a port; changes of its state are events |
 //! | `gid NAME/P INDEX ADDRESS [type=ib\|v1\|v2] [ifindex=I]` | sets an entry of the GID table: an IPv4 or IPv6 address |
 //! | `nogid NAME/P INDEX` | clears one |
-//! | `limit NAME [qp=] [qp_wr=] [sge=] [inline=] [cq=] [cqe=] [mr=] [pd=] [ah=]` | what a device has |
+//! | `limit NAME [qp=] [qp_wr=] [sge=] [inline=] [cq=] [cqe=] [mr=] [mr_bytes=] [pd=] [ah=]` | what a device has |
 //! | `memlock BYTES` | what may be registered in all |
 //! | `fail VERB errno=E [nth=1] [times=1]` | the nth call from now on of `ibv_VERB` fails, and as many after it |
+//! | `fail chained_send errno=E [nth=1] [times=1]` | the nth send from now on that is posted behind another one in the same call is refused, and as many after it: those before it are taken |
 //! | `complete status=S [vendor=V] [nth=1] [on=NAME] [delivered=no]` | the nth send from now on ends with this status (`IBV_WC_RETRY_EXC_ERR`, or its number); `delivered=yes`: the peer has got it all the same |
 //! | `lose NAME [nth=1] [times=1]` | the nth datagram that a device sends from now on is lost, and as many after it |
 //! | `down NAME/P [after=0] [traffic=stall\|fail]` | the port goes down after so many sends from it; what is sent then waits until it is up, or fails as when retries are exhausted |

@@ -127,7 +127,7 @@ fn command(line: &str) -> Result<Command, String> {
         }
         "nogid" => Command::NoGid { at: words.port()?, index: number(words.next("INDEX")?)? as u32 },
         "limit" => {
-            let names = ["qp", "qp_wr", "sge", "inline", "cq", "cqe", "mr", "pd", "ah"];
+            let names = ["qp", "qp_wr", "sge", "inline", "cq", "cqe", "mr", "mr_bytes", "pd", "ah"];
             Command::Limit { device: words.next("NAME")?.to_string(), settings: words.settings(&names)? }
         }
         "memlock" => Command::Memlock(number(words.next("BYTES")?)?),

@@ -31,20 +31,6 @@ fn is_any_beyond(send: *const c_void, recv: *const c_void) -> bool {
     })
 }
 
-/// Refuses memory that is not the host's.
-pub(crate) fn refuse(buffer: *const c_void, function: &str) -> Result<()> {
-    if !is_here() {
-        return Ok(());
-    }
-    match driver()?.kind(buffer.addr())? {
-        Kind::Host | Kind::Pinned => Ok(()),
-        kind => Err(Error::unsupported(
-            format!("{function} of {buffer:p}, which is {kind}"),
-            "give host memory: buffers on a device go through pinned memory of the library's own, registered or not",
-        )),
-    }
-}
-
 /// A buffer that a call uses, by its name.
 struct Buffer {
     name: &'static str,
@@ -144,10 +130,7 @@ struct Part {
     face: Arc<Face>,
     device: u32,
     stream: usize,
-    /// Those that kernels make.
-    kernels: Vec<Operation<'static>>,
-    /// Those that go through the host.
-    staged: Vec<Operation<'static>>,
+    operations: Vec<Operation<'static>>,
     limit: Option<Duration>,
 }
 
@@ -172,35 +155,29 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
                 ));
             }
             Some(part) => {
-                part.push(operation);
+                part.operations.push(operation);
                 part.limit = part.limit.into_iter().chain(limit).min();
             }
             None => {
-                let (kernels, staged) = (Vec::new(), Vec::new());
-                let mut part = Part { comm, face, device, stream, kernels, staged, limit };
-                part.push(operation);
-                parts.push(part);
+                parts.push(Part { comm, face, device, stream, operations: vec![operation], limit });
             }
         }
     }
-    // All is made ready before the first kernel waits for a peer, which may be in this group, too.
-    let ready: Vec<Vec<Ready>> = parts.iter().map(Part::ready).collect::<Result<_>>()?;
-    for (part, ready) in parts.iter().zip(ready) {
-        if let Some(engine) = part.face.engine().filter(|_| !ready.is_empty()) {
+    // Kernels make all calls of a communicator that has them. All is made ready before the first one waits for a peer, which may be in
+    // this group, too.
+    let (by_kernels, staged): (Vec<Part>, Vec<Part>) =
+        parts.into_iter().partition(|part| part.face.engine().is_some());
+    let ready: Vec<Vec<Ready>> = by_kernels.iter().map(Part::ready).collect::<Result<_>>()?;
+    for (part, ready) in by_kernels.iter().zip(ready) {
+        if let Some(engine) = part.face.engine() {
             part.limit.iter().for_each(|limit| engine.set_timeout(*limit));
             engine.launch(part.stream, ready)?;
         }
     }
-    parts.into_iter().filter(|part| !part.staged.is_empty()).try_for_each(Part::enqueue)
+    staged.into_iter().try_for_each(Part::enqueue)
 }
 
 impl Part {
-    /// Which way a call goes follows from the call, so that all ranks agree.
-    fn push(&mut self, operation: Operation<'static>) {
-        let is_for_kernels = self.face.engine().is_some() && operation.even().is_some();
-        if is_for_kernels { &mut self.kernels } else { &mut self.staged }.push(operation);
-    }
-
     /// Prepares what kernels make.
     fn ready(&self) -> Result<Vec<Ready>> {
         let Some(engine) = self.face.engine() else { return Ok(Vec::new()) };
@@ -212,13 +189,11 @@ impl Part {
             let remedy = "select the device of the buffers (cudaSetDevice) before the communicator is made";
             return Err(Error::invalid(what, remedy));
         }
-        let even = |operation: &Operation<'static>| Some((*operation.even()?, operation.buffers()));
-        let calls = self.kernels.iter().filter_map(even);
-        calls.map(|(call, buffers)| engine.ready(self.stream, &call, &buffers)).collect()
+        engine.ready(self.stream, &self.operations)
     }
 
     fn enqueue(self) -> Result<()> {
-        let Part { comm, face, device, stream, staged: operations, limit, .. } = self;
+        let Part { comm, face, device, stream, operations, limit } = self;
         let held = Arc::clone(&face);
         // Held until the job is submitted: the order of the device's work is the order of turns.
         let mut line = held.line.lock();

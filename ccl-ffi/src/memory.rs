@@ -1,7 +1,6 @@
 //! `cclMemAlloc`, `cclMemFree`, `cclCommRegister`, `cclCommDeregister`.
 
 use crate::comm::{self, cclComm_t};
-use crate::device;
 use crate::handles::Table;
 use crate::pointers;
 use crate::result::{cclResult_t, guard};
@@ -89,6 +88,11 @@ static REGISTRATIONS: Table<Registered> = Table::new(0xc9, "registration", "cclC
 /// kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
 /// is freed before stays there until then.
 ///
+/// Memory of the communicator's device may be registered where kernels make its calls and all ranks are on one host. Long
+/// all-reduces whose two buffers all ranks have registered are then made where they lie; other calls find no
+/// difference, nor do results. It is refused elsewhere, and where other ranks are processes to which the driver does not give
+/// that memory.
+///
 /// # Safety
 /// `handle` is NULL or writable. The `size` bytes at `buff` are readable and writable until they are deregistered or the
 /// communicator is destroyed.
@@ -104,7 +108,6 @@ pub unsafe extern "C" fn cclCommRegister(
             return Err(Error::invalid(format!("a buffer of {size} bytes at {buff:p}"), "give some memory"));
         }
         pointers::check(handle, "handle", "give the address of a pointer")?;
-        device::refuse(buff, "cclCommRegister")?;
         let memory = containing(buff.addr(), size)?;
         let number = REGISTRATIONS.insert(|held| held.set(comm.addr(), buff.expose_provenance(), size))?;
         let slot = REGISTRATIONS.find(number)?;
@@ -121,8 +124,8 @@ pub unsafe extern "C" fn cclCommRegister(
     })
 }
 
-/// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. NULL is no
-/// registration.
+/// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. With memory of
+/// a device it waits until this rank's calls are over and no peer has the memory any more. NULL is no registration.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> cclResult_t {
     guard(|| {

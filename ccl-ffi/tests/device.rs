@@ -166,10 +166,7 @@ fn a_call_returns_once_it_is_enqueued_and_is_ordered_on_its_stream() {
     assert_eq!(buffers[0].bytes(), floats(100, 0));
     gpus.fake.write(gate, &1u32.to_le_bytes());
     queues.iter().for_each(Queue::finish);
-    let sum = |i: usize| {
-        let at = |bytes: Vec<u8>| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
-        2.0 * (at(floats(100, 0)) + at(floats(100, 1)))
-    };
+    let sum = |i: usize| 2.0 * (float(&floats(100, 0), i) + float(&floats(100, 1), i));
     let expected: Vec<u8> = (0..100).flat_map(|i| sum(i).to_le_bytes()).collect();
     assert!(buffers.iter().all(|buffer| buffer.bytes() == expected));
     gpus.fake.free(ccl_fake_cuda::Memory::Pinned, gate);

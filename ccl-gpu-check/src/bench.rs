@@ -25,7 +25,7 @@ impl Bench {
         let driver = Driver::open(std::env::var("RDMACCL_CUDA").ok().as_deref())?;
         let device = driver.device(options.device)?;
         let primary = device.primary()?;
-        let kernels = Kernels::new(&primary);
+        let kernels = Kernels::new(&primary, None);
         let last = Instant::now() + Duration::from_secs(seconds) * 3 / 4;
         Ok(Bench { device, primary, kernels, small: options.small, only: options.only.clone(), last })
     }

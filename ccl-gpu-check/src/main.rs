@@ -8,16 +8,18 @@
 
 // A command-line program talks to people, and ends with a code.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod abort;
 mod all;
 mod bench;
+mod beside;
 mod case;
 mod correct;
 mod graphs;
 mod large;
 mod outcome;
+mod pairs;
 mod probe;
 mod processes;
 #[path = "../../ccl-transport-cuda/tests/emulation/random.rs"]
@@ -26,6 +28,8 @@ mod rank;
 mod short;
 mod threads;
 mod time;
+#[path = "../../ccl-transport-cuda/tests/emulation/ways.rs"]
+mod ways;
 
 use bench::Bench;
 use clap::{Args, Parser, ValueEnum};
@@ -68,6 +72,12 @@ struct Options {
     /// How many there are
     #[arg(long, hide = true)]
     ranks: Option<usize>,
+    /// Be the side of the step `nccl` that calls this library
+    #[arg(long, hide = true, requires = "prefix", requires = "ranks")]
+    library: Option<String>,
+    /// What its functions' names begin with
+    #[arg(long, hide = true)]
+    prefix: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,18 +100,21 @@ enum What {
     Processes,
     /// How long everything takes
     Time,
+    /// The library's calls beside those of NCCL, where that is found
+    Nccl,
 }
 
 impl What {
     /// The steps in their order, with the seconds that each may take. All together fit into ten minutes.
-    const STEPS: [(What, u64); 7] = [
-        (What::Probe, 40),
-        (What::Correct, 110),
-        (What::Graphs, 60),
-        (What::Abort, 40),
-        (What::Threads, 50),
-        (What::Processes, 40),
-        (What::Time, 135),
+    const STEPS: [(What, u64); 8] = [
+        (What::Probe, 35),
+        (What::Correct, 90),
+        (What::Graphs, 45),
+        (What::Abort, 30),
+        (What::Threads, 40),
+        (What::Processes, 35),
+        (What::Time, 115),
+        (What::Nccl, 80),
     ];
 
     fn name(self) -> String {
@@ -148,6 +161,9 @@ fn one(step: What, options: &Options) -> bool {
     if let (Some(rank), Some(ranks)) = (options.rank, options.ranks) {
         rank::run(options, seconds, rank, ranks);
     }
+    if let (Some(library), Some(prefix), Some(ranks)) = (&options.library, &options.prefix, options.ranks) {
+        beside::side(options, library, prefix, ranks);
+    }
     let mut outcome = Outcome::new(&step.name(), &options.out);
     let result = Bench::open(options, seconds).and_then(|bench| match step {
         What::Probe => probe::run(&bench, &mut outcome),
@@ -157,6 +173,7 @@ fn one(step: What, options: &Options) -> bool {
         What::Threads => threads::run(&bench, &mut outcome),
         What::Processes => processes::run(&bench, options, seconds, &mut outcome),
         What::Time => time::run(&bench, &mut outcome),
+        What::Nccl => beside::run(&bench, options, seconds, &mut outcome),
         What::All | What::Table => Ok(()),
     });
     if let Err(error) = result {

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, median};
 use crate::case::Case;
 use crate::outcome::Outcome;
-use crate::{large, short};
+use crate::{large, pairs, short};
 use ccl_core::{DataType, ReduceOp};
 use ccl_transport_cuda::Event;
 use ccl_transport_cuda::gang::{Gang, GangError, TeamKernel};
@@ -13,6 +13,7 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError>
     let bandwidth = copies(bench, outcome)?;
     flags(bench, outcome)?;
     short::run(bench, outcome)?;
+    pairs::time(bench, outcome)?;
     large::run(bench, outcome, bandwidth)
 }
 

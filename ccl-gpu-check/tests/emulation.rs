@@ -13,6 +13,7 @@ use ccl_transport_cuda::program::{Module, Rule};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Many times what it takes, for machines that are busy with other things.
@@ -51,6 +52,7 @@ impl Folder {
         let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/check.sh");
         let mut bash = Command::new("bash");
         bash.arg(check).arg("--small").env("GPU_CHECK", env!("CARGO_BIN_EXE_ccl-gpu-check"));
+        bash.env("GPU_CHECK_NCCL", fake_nccl());
         self.bounded(bash.env("OUT", &self.0), driver, script)
     }
 
@@ -156,6 +158,84 @@ fn planted_bugs_and_handles_that_do_not_open_are_found_by_processes() {
     );
 }
 
+/// A libnccl that answers by a script.
+fn fake_nccl() -> &'static str {
+    static FILE: LazyLock<String> = LazyLock::new(|| {
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libfake-nccl.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nccl.cpp");
+        let mut compile = Command::new("g++");
+        compile.args("-std=c++14 -O1 -Wall -Wextra -Werror -fPIC -shared -pthread".split(' '));
+        let output = compile.arg(source).arg("-o").arg(&library).arg("-ldl").output().expect("g++ is needed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        library.to_string_lossy().into_owned()
+    });
+    &FILE
+}
+
+/// Ours beside an NCCL of this script; whether the step is well, what it printed, and the lines of its table.
+fn beside(files: &str, nccl: &str, seconds: u64) -> (bool, String, Vec<Value>) {
+    let folder = Folder::new("nccl");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ccl-gpu-check"));
+    program.args(["nccl", "--small", "--seconds", &seconds.to_string(), "--out"]).arg(&folder.0);
+    program.env("GPU_CHECK_NCCL", files).env("FAKE_NCCL", nccl).env("RDMACCL_NET", "tcp");
+    let script = format!("devices 1; kernels {}", object(None).display());
+    let (ok, printed) = folder.bounded(&mut program, &Fake::library(), &script);
+    let lines = folder.read("nccl")["data"]["beside"]["lines"].as_array().cloned();
+    (ok, printed, lines.unwrap_or_default())
+}
+
+#[test]
+fn calls_are_measured_beside_those_of_nccl() {
+    let (ok, printed, lines) =
+        beside(&format!("/nowhere/libnccl.so.2:{}", fake_nccl()), "23004", SECONDS / 6);
+    assert!(ok && printed.contains(&format!("NCCL 2.30.4 is {}", fake_nccl())), "{printed}");
+    assert_eq!(lines.len(), 7, "{lines:?}");
+    for line in &lines {
+        // This one records no calls of several ranks.
+        let recorded = line["how"] != "graph";
+        assert_eq!(line["ratio"].as_f64() > Some(0.0), recorded, "{line}");
+        assert_eq!(
+            line["not"].as_str().is_some_and(|why| why.contains("no graphs here")),
+            !recorded,
+            "{line}"
+        );
+        assert!(line["ours"].as_f64() > Some(0.0), "{line}");
+    }
+}
+
+#[test]
+fn an_nccl_that_is_not_there_refuses_hangs_crashes_or_is_wrong_is_told_and_nothing_else() {
+    let one = |lines: &[Value], ranks: u64| {
+        let of = lines.iter().filter(|line| line["ranks"] == ranks && line["how"] == "calls");
+        of.filter(|line| line["ratio"].is_number()).count()
+    };
+    let (ok, printed, lines) = beside("/nowhere/libnccl.so.2", "", SECONDS / 6);
+    let why = "no NCCL could be used, so nothing is compared: /nowhere/libnccl.so.2: it cannot be opened";
+    assert!(ok && printed.contains(why), "{printed}");
+    assert_eq!((lines.len(), one(&lines, 1), one(&lines, 2)), (7, 0, 0), "{lines:?}");
+    let (ok, printed, lines) = beside(fake_nccl(), "22809", SECONDS / 6);
+    assert!(ok && printed.contains("before 2.30.3 it takes one rank for each device"), "{printed}");
+    let why = "2 ranks: not compared: rank";
+    assert!(
+        printed.contains(why) && printed.contains("invalid usage (5): Duplicate GPU detected"),
+        "{printed}"
+    );
+    assert_eq!((one(&lines, 1), one(&lines, 2)), (2, 0), "{lines:?}");
+    let (ok, printed, _) = beside(fake_nccl(), "crash", SECONDS / 6);
+    assert!(ok && printed.contains("its process has ended: signal: 6"), "{printed}");
+    let (ok, printed, lines) = beside(fake_nccl(), "wrong", SECONDS / 6);
+    assert!(ok && printed.contains("(wrong: 1 of "), "{printed}");
+    assert_eq!((one(&lines, 1), one(&lines, 2)), (2, 0), "{lines:?}");
+}
+
+#[test]
+fn an_nccl_that_hangs_is_not_waited_for_beyond_the_step() {
+    let (ok, printed, lines) = beside(fake_nccl(), "hang", 25);
+    assert!(printed.contains("not done in"), "{printed}");
+    // It has taken the time of what comes after it.
+    assert!(!ok && !lines.is_empty(), "{printed}");
+}
+
 /// The processes that a process has started and that run.
 fn children(process: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
@@ -209,7 +289,7 @@ fn what_would_not_run_all_at_once_is_refused_and_bad_code_says_why() {
     let fake = Fake::start(&format!("kernels {}", object(None).display()));
     let device = Driver::open(Fake::library().to_str()).expect("opened").device(0).expect("a device");
     let primary = device.primary().expect("a context");
-    let kernels = Kernels::new(&primary);
+    let kernels = Kernels::new(&primary, None);
     let rule = Rule::new(DataType::F32, ReduceOp::Sum, 8).expect("fits");
     let gang = |blocks| {
         let shape = Shape { blocks, threads: 2, ..Shape::default() };
@@ -221,7 +301,7 @@ fn what_would_not_run_all_at_once_is_refused_and_bad_code_says_why() {
         panic!("136 blocks for 132 multiprocessors")
     };
     assert!(error.to_string().contains("rdmaccl_meet in 136 blocks of 2 threads"), "{error}");
-    let bad = Module { name: "bad", code: "not PTX", kernels: &[] };
+    let bad = Module { name: "bad", code: "not PTX", kernels: &[], since: (7, 0) };
     let Err(error) = ccl_transport_cuda::Module::load(&primary, &bad) else { panic!("it was loaded") };
     let text = error.to_string();
     assert!(text.contains("INVALID_PTX") && text.contains("line 1; error"), "{text}");

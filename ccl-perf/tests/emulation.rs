@@ -13,10 +13,11 @@ const PROGRAMS: [&str; 4] = [
 ];
 
 #[test]
-fn programs_measure_calls_by_kernels_in_processes_and_threads() {
+fn programs_measure_calls_by_kernels_in_processes_threads_and_between_hosts() {
     let kernels = compile_kernels(Path::new(env!("CARGO_TARGET_TMPDIR")), None);
     for program in PROGRAMS {
-        for line in ["-g 2 -b 64 -e 64K -f 32", "-t 2 -b 4K -e 4K -u 8"] {
+        for line in ["-g 2 -b 64 -e 64K -f 32", "-t 2 -b 4K -e 4K -u 8", "-g 4 -b 64 -e 64K -f 32 --hosts 2"]
+        {
             for (engine, said) in [
                 ("auto", "kernels make calls on device memory"),
                 ("off", "calls on device memory go through the host"),
@@ -26,7 +27,7 @@ fn programs_measure_calls_by_kernels_in_processes_and_threads() {
                 command.stdin(Stdio::null());
                 command.env("RDMACCL_CUDA", Fake::library()).env("RDMACCL_TIMEOUT", "60");
                 command.env("RDMACCL_FAKE_CUDA", format!("kernels {}", kernels.display()));
-                command.env("RDMACCL_DEVICE_BLOCKS", "2").env("RDMACCL_DEVICE_THREADS", "8");
+                command.env("RDMACCL_DEVICE_BLOCKS", "4").env("RDMACCL_DEVICE_THREADS", "8");
                 command.env("RDMACCL_DEVICE_ENGINE", engine).env("RDMACCL_DEBUG", "cuda=info");
                 let output = command.output().expect("started");
                 let table = String::from_utf8_lossy(&output.stdout);

@@ -284,7 +284,7 @@ fn device_memory_that_cannot_be_had_is_an_error_that_says_why() {
     assert!(old.contains("is of CUDA 11.4"), "{old}");
     let none = refused("-g 1 -b 64 -e 64 --memory device", "devices 0");
     assert!(none.contains("CUDA_ERROR_NO_DEVICE"), "{none}");
-    let full = refused("-g 1 -b 64 -e 64 --memory device", "fail cuMemAlloc code=2");
+    let full = refused("-g 1 -b 64 -e 64 --memory device", "fail cuMemAlloc code=2 times=9");
     assert!(full.contains("CUDA_ERROR_OUT_OF_MEMORY (2)"), "{full}");
     let both = refused("-g 1 -b 64 -e 64 --memory device -R 1", "");
     assert!(both.contains("cannot be used with"), "{both}");

@@ -59,6 +59,16 @@ DEVICE void store(Vec *at, const Vec &v) {
                  : "memory");
 }
 
+// Stores to the memories of all ranks that are behind an address, bit by bit as it is. It is there from sm_90 and PTX 8.1 on, and the only access by such an
+// address that there is.
+DEVICE void store_to_all(Vec *at, const Vec &v) {
+    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(address(at)), "r"(v.word[0]), "r"(v.word[1]),
+                 "r"(v.word[2]), "r"(v.word[3])
+                 : "memory");
+}
+// Behind this thread's stores to all, and before what publishes them: whoever then reads the memory by its other address finds them.
+DEVICE void join_addresses() { asm volatile("fence.proxy.alias;" ::: "memory"); }
+
 // A word that orders memory, and is touched by the functions below only.
 class Flag {
     u64 word;
@@ -166,6 +176,9 @@ DEVICE u16 to_half(float value) {
 #endif
 #if !defined(BUG_OTHER_READER)
 #define BUG_OTHER_READER 0
+#endif
+#if !defined(BUG_NO_ENTRY)
+#define BUG_NO_ENTRY 0
 #endif
 #if !defined(BUG_NO_BARRIER)
 #define BUG_NO_BARRIER 0

@@ -36,7 +36,7 @@ struct Worker {
         program.words = call.program;
         const u32 lanes = program.lanes();
         index = block() % launch.blocks;
-        if (index == 0) log_begin(call);
+        log_begin(call, index);
         share = index / lanes;
         // More blocks than workers, or no lanes at all.
         if (lanes == 0 || share >= program.shares()) return false;
@@ -121,7 +121,8 @@ struct Worker {
             if (!watch.await_piece(&wire.flags[number & (program.credits() - 1)], number + 1, index, flag)) return;
             at = slot(wire, number);
             found = length_of(flag);
-            if (tag_of(flag) != (call.tag & 0xffffff)) watch.fail(MISMATCH, index, call.tag & 0xffffff, tag_of(flag));
+            const u64 wanted = call.tag & 0xffffff, got = tag_of(flag) ^ move.salt();
+            if (got != wanted) watch.fail(MISMATCH, index, wanted, got);
             if (move.has_chunk() && found != len) watch.fail(LENGTH, index, len, found);
             break;
         }
@@ -142,7 +143,7 @@ struct Worker {
         if (kind == SCRATCH && index >= move.sources()) shared.scratch[code.place()] = len;
     }
 
-    METHOD void publish(const Shared &shared, OperandCode code, u32 len) const {
+    METHOD void publish(const Shared &shared, const MoveCode &move, OperandCode code, u32 len) const {
         const Kind kind = code.kind();
         if (kind != RECEIVE && kind != SEND) return;
         const u32 end = (u32)code.place(), number = shared.counts[end];
@@ -150,17 +151,33 @@ struct Worker {
         if (kind == RECEIVE) {
             release(wire.credit, number);
         } else {
-            release(&wire.flags[(number - 1) & (program.credits() - 1)], slot_flag(number, len, call.tag));
+            release(&wire.flags[(number - 1) & (program.credits() - 1)], slot_flag(number, len, call.tag ^ move.salt()));
         }
     }
 
+    // How often moves are made, of which this is the first.
+    METHOD u32 tiles(u32 index) const {
+        if (!lane.is_queue()) return lane.tiles();
+        const u64 len = move(index).len(), tile = program.tile();
+        return len <= tile ? 1 : (u32)((len + tile - 1) / tile);
+    }
+
     template <class F> METHOD void run(Shared &shared) {
-        const u32 first = move(0).first();
+        // Tile by tile all moves; of a queue move by move all tiles.
+        const u32 step = lane.is_queue() ? 1 : lane.moves();
 #pragma unroll 1
-        for (u32 tile = share; tile < lane.tiles(); tile += program.shares()) {
+        for (u32 from = 0; from < lane.moves(); from += step) {
+            if (!run_some<F>(shared, from, from + step)) return;
+        }
+    }
+
+    template <class F> METHOD bool run_some(Shared &shared, u32 from, u32 to) {
+        const u32 first = move(0).first(), tiles = this->tiles(from);
+#pragma unroll 1
+        for (u32 tile = share; tile < tiles; tile += program.shares()) {
             const u64 skip = (u64)tile * program.tile();
 #pragma unroll 1
-            for (u32 index = 0; index < lane.moves(); ++index) {
+            for (u32 index = from; index < to; ++index) {
                 watch.tile = tile;
                 watch.move = index;
                 const MoveCode code = move(index);
@@ -174,7 +191,7 @@ struct Worker {
                     ready(shared, code, operand(code, first, i), i, offset, len);
                 }
                 barrier();
-                if (is_claimed(shared.trouble.claimed)) return;
+                if (is_claimed(shared.trouble.claimed)) return false;
                 if (!code.has_chunk()) len = shared.operands.len[0];
                 u32 other = len;
 #pragma unroll 1
@@ -188,29 +205,31 @@ struct Worker {
                 if (other != len) watch.fail(LENGTH, 0, len, other);
 #pragma unroll 1
                 for (u32 i = thread(); i < sources + sinks; i += threads()) {
-                    publish(shared, operand(code, first, i), len);
+                    publish(shared, code, operand(code, first, i), len);
                 }
             }
         }
+        return true;
     }
 
     METHOD void end(Shared &shared) const {
         barrier();
-        if (index == 0 && !is_claimed(shared.trouble.claimed)) log_end(call);
         if (is_claimed(shared.trouble.claimed)) {
             // The links are in the middle of the call: what their counts are does not matter any more.
-            tell(shared.trouble, call.reports + index);
+            tell(shared.trouble, call, call.reports + index);
             return;
         }
+        log_end(call, index);
 #pragma unroll 1
         for (u32 i = thread(); i < lane.ends(); i += threads()) *shared.wires[i].count = shared.counts[i];
     }
 };
 
 template <class F> METHOD void interpret(const Launch &launch, Shared &shared) {
+    if (!is_wanted(call_of(launch))) return;
     Worker worker;
     if (!worker.begin(launch, shared)) {
-        if (worker.index == 0) log_end(worker.call);
+        log_end(worker.call, worker.index);
         return;
     }
     worker.run<F>(shared);

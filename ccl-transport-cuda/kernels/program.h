@@ -4,7 +4,7 @@
 #include "number.h"
 
 // In the lowest 16 bits of a program's first word.
-#define PROGRAM_VERSION 1
+#define PROGRAM_VERSION 2
 // The rest of the word.
 #define PROGRAM_MAGIC 0x52444d4143430000ull
 #define PROGRAM_HEADER 8u
@@ -41,7 +41,7 @@ struct Program {
     METHOD const u64 *operand(u32 index) const { return move(moves()) + index; }
 };
 
-// Three words: first move | moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles.
+// Three words: first move | moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles | whether it is a queue.
 struct LaneCode {
     u64 word[LANE_WORDS];
     METHOD u32 first() const { return low(word[0]); }
@@ -51,9 +51,12 @@ struct LaneCode {
     METHOD u32 first_scratch() const { return (u32)(word[1] >> 32 & 0xffff); }
     // How often it is run, by all shares together.
     METHOD u32 tiles() const { return low(word[2]); }
+    // Whether its moves are made one after the other, each for as many tiles as its chunk has: what one rank sends another in a row.
+    METHOD bool is_queue() const { return high(word[2]) != 0; }
 };
 
-// Two words: first operand | 8 bits of sources | 8 bits of sinks | whether the length is known; then the length of its chunk.
+// Two words: first operand | 8 bits of sources | 8 bits of sinks | whether the length is known | 15 bits of salt; then the length of its
+// chunk.
 struct MoveCode {
     u64 word[2];
     METHOD u32 first() const { return low(word[0]); }
@@ -61,6 +64,8 @@ struct MoveCode {
     METHOD u32 sinks() const { return (u32)(word[0] >> 40 & 0xff); }
     // Whether it has a chunk among its operands. Where not, its length is what arrives.
     METHOD bool has_chunk() const { return (word[0] >> 48 & 1) != 0; }
+    // What its pieces have beside the call's tag: of what only the two ends of a link know.
+    METHOD u64 salt() const { return word[0] >> 49; }
     METHOD u64 len() const { return word[1]; }
 };
 
@@ -89,16 +94,16 @@ enum Failure { ABORTED = 1, LATE = 2, MISMATCH = 3, LENGTH = 4 };
 
 // What a block says of it: written once, in memory that the host reads.
 struct Report {
-    // Last written. A `Failure`; 0 while there is none.
+    // Last written. A `Failure`, with the upper half of the call's tag above it; 0 while there is none.
     Flag failure;
     u32 lane, move, tile, operand;
     u64 expected, found;
 };
 
-// Where a rank is among its calls, for the host: in the device's memory, and it outlives calls. A launch from a graph has the same arguments
-// each time, so kernels count.
+// Where a block is among the rank's calls, for the host: in the device's memory, and it outlives calls. A launch from a graph has the same
+// arguments each time, so kernels count.
 struct Log {
-    // In memory of the host: the call's tag in the upper half; twice the number of calls that have begun, and 1 while the last one runs.
+    // In memory of the host: the upper half of the call's tag; twice the number of calls that have begun, and 1 while the last one runs.
     Mark *mark;
     u64 calls;
 };
@@ -120,12 +125,17 @@ struct Call {
     u64 limit;
     // Of the one buffer and the other, for what is not a plan.
     u64 count;
-    // What all ranks of a call must agree on.
+    // Low half: what the ranks of a call must agree on. Upper half: by what the host knows the call.
     u64 tag;
-    // Or none.
+    // One per block, or none.
     Log *log;
     Rule rule;
+    // What a launch before has found out, and what that must be for this one to do anything; or null.
+    const Flag *when;
+    u64 wanted;
 };
+
+METHOD bool is_wanted(const Call &call) { return call.when == 0 || acquire(call.when) == call.wanted; }
 
 // A launch plays one rank, or several of one device as a gang: then blocks of rank 0 come first, and `gang` has a call for each rank.
 struct Launch {
@@ -137,13 +147,21 @@ struct Launch {
 };
 METHOD Call call_of(const Launch &launch) { return launch.gang ? launch.gang[block() / launch.blocks] : launch.own; }
 
-// By the first block of a rank when a call begins, and when it has ended without trouble.
-METHOD void log_begin(const Call &call) {
+METHOD u64 named(u64 tag) { return tag & 0xffffffff00000000ull; }
+
+// By a block of a rank when a call begins, and when it has ended without trouble. Where blocks do not wait for the same peers each does it,
+// else the first. Where a call has several launches that do, all but the last leave it in the call, and the next gives it the same number.
+METHOD void log_begin(const Call &call, u32 index) {
     if (thread() != 0 || !call.log) return;
-    call.log->calls += 1;
-    note(call.log->mark, call.tag << 32 | (call.log->calls << 1 & 0xffffffff) | 1);
+    Log &log = call.log[index];
+    log.calls += 1;
+    note(log.mark, named(call.tag) | (log.calls << 1 & 0xffffffff) | 1);
 }
-METHOD void log_end(const Call &call) {
+METHOD void log_stay(const Call &call, u32 index) {
+    if (thread() == 0 && call.log) call.log[index].calls -= 1;
+}
+METHOD void log_end(const Call &call, u32 index) {
     if (thread() != 0 || !call.log) return;
-    note(call.log->mark, call.tag << 32 | (call.log->calls << 1 & 0xffffffff));
+    const Log &log = call.log[index];
+    note(log.mark, named(call.tag) | (log.calls << 1 & 0xffffffff));
 }

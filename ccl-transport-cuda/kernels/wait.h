@@ -86,14 +86,14 @@ struct Watch {
     }
 };
 
-// Tells the host, behind a barrier.
-METHOD void tell(const Trouble &trouble, Report *report) {
-    if (thread() != 0) return;
+// Tells the host, behind a barrier. What a call before has said stays: it is the cause.
+METHOD void tell(const Trouble &trouble, const Call &call, Report *report) {
+    if (thread() != 0 || acquire(&report->failure) != 0) return;
     report->lane = trouble.lane;
     report->move = trouble.move;
     report->tile = trouble.tile;
     report->operand = trouble.operand;
     report->expected = trouble.expected;
     report->found = trouble.found;
-    release(&report->failure, trouble.failure);
+    release(&report->failure, named(call.tag) | trouble.failure);
 }

@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod code;
 pub mod driver;
 pub mod engine;
 pub mod gang;

@@ -51,6 +51,11 @@ fn given() -> Option<Handle> {
     Some(Handle::from_bytes(&bytes.collect::<Vec<_>>()).unwrap())
 }
 
+/// Does this in the other process, on device 0; whether this is it.
+fn is_other(part: impl FnOnce(&Arc<Primary>, &Handle)) -> bool {
+    given().map(|handle| part(&primary(0), &handle)).is_some()
+}
+
 #[test]
 fn two_processes_and_two_devices_have_the_same_bytes() {
     let fake = Fake::start("devices 2");
@@ -153,6 +158,106 @@ fn memory_that_other_processes_are_not_given_is_for_threads_only() {
     assert_eq!(Mapped::open(&zero, &handle).unwrap().address(), memory.address());
     in_another_process("memory_that_other_processes_are_not_given_is_for_threads_only", &handle);
     drop((memory, zero));
+}
+
+/// Bytes of an allocation without an address.
+const PIECE: usize = 1 << 16;
+
+#[test]
+fn memory_with_a_file_descriptor_is_for_other_processes_and_devices() {
+    let fake = Fake::start("devices 2");
+    if let Some(handle) = given() {
+        let mapped = [0, 1].map(|ordinal| Mapped::open(&primary(ordinal), &handle).unwrap());
+        for of in &mapped {
+            assert_eq!((of.len(), fake.read(of.address(), 200)), (200, vec![7; 200]));
+        }
+        fake.write(mapped[0].address() + 190, b"the peer's");
+        drop(mapped);
+        assert_eq!(
+            (fake.count("cuMemImportFromShareableHandle"), fake.live()),
+            (2, 0),
+            "unmapped and released"
+        );
+        return;
+    }
+    let (zero, one) = (primary(0), primary(1));
+    let at = fake.alloc_virtual(0, 2 * PIECE, true);
+    fake.write(at + 100, &[7; 200]);
+    let live = fake.live();
+    let handle = Handle::of(&zero, at + 100, 200).unwrap();
+    assert_eq!((handle.opens_elsewhere(), fake.live()), (true, live), "nothing is held but the descriptor");
+    in_another_process("memory_with_a_file_descriptor_is_for_other_processes_and_devices", &handle);
+    assert_eq!(fake.read(at + 290, 11), b"the peer's\0");
+    // Here the address does; another device is let in where the memory lies.
+    let before = fake.count("cuMemSetAccess");
+    assert_eq!(Mapped::open(&one, &handle).unwrap().address(), at + 100);
+    assert_eq!((fake.count("cuMemSetAccess") - before, fake.count("cuCtxEnablePeerAccess")), (1, 0));
+    fake.free_virtual(at, 2 * PIECE);
+    drop((zero, one));
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_taken_is_named_and_nothing_is_left() {
+    let fake = Fake::start("");
+    let part = |zero: &_, handle: &_| {
+        let error = text(Mapped::open(zero, handle));
+        assert!(error.contains("pidfd_getfd of descriptor") && error.contains("SYS_PTRACE"), "{error}");
+    };
+    if is_other(part) {
+        return;
+    }
+    let zero = primary(0);
+    let at = fake.alloc_virtual(0, PIECE, true);
+    let handle = Handle::of(&zero, at, PIECE).unwrap();
+    let closed = Handle::from_bytes(&handle.to_bytes()).unwrap();
+    drop(handle);
+    in_another_process("a_descriptor_that_cannot_be_taken_is_named_and_nothing_is_left", &closed);
+    fake.free_virtual(at, PIECE);
+    drop(zero);
+}
+
+#[test]
+fn an_import_that_fails_half_way_leaves_nothing() {
+    let fake = Fake::start("");
+    let part = |zero: &_, handle: &_| {
+        let calls = ["cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"];
+        for call in calls {
+            let live = fake.live();
+            fake.run(&format!("fail {call} code=999"));
+            let error = text(Mapped::open(zero, handle));
+            assert!(error.contains(call) && error.contains("(999)"), "{error}");
+            assert_eq!(fake.live(), live, "{call}");
+        }
+    };
+    if is_other(part) {
+        return;
+    }
+    let zero = primary(0);
+    let at = fake.alloc_virtual(0, PIECE, true);
+    let handle = Handle::of(&zero, at, PIECE).unwrap();
+    in_another_process("an_import_that_fails_half_way_leaves_nothing", &handle);
+    fake.free_virtual(at, PIECE);
+    drop(zero);
+}
+
+#[test]
+fn memory_that_was_made_without_a_descriptor_is_for_threads_only() {
+    let fake = Fake::start("");
+    let part = |zero: &_, handle: &_| {
+        let error = text(Mapped::open(zero, handle));
+        assert!(error.contains("file descriptors") && error.contains("expandable segments"), "{error}");
+    };
+    if is_other(part) {
+        return;
+    }
+    let zero = primary(0);
+    let at = fake.alloc_virtual(0, PIECE, false);
+    let handle = Handle::of(&zero, at, 64).unwrap();
+    assert!(!handle.opens_elsewhere());
+    assert_eq!(Mapped::open(&zero, &handle).unwrap().address(), at);
+    in_another_process("memory_that_was_made_without_a_descriptor_is_for_threads_only", &handle);
+    fake.free_virtual(at, PIECE);
+    drop(zero);
 }
 
 #[test]

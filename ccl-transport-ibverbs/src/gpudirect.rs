@@ -1,5 +1,4 @@
-//! What this host's kernel and NICs say about GPUDirect RDMA. [`choice::gpudirect`](crate::choice::gpudirect) decides by it. No link uses it
-//! yet.
+//! What this host's kernel and NICs say about GPUDirect RDMA. [`choice::gpudirect`](crate::choice::gpudirect) decides by it.
 
 use crate::choice::distance::Place;
 use crate::choice::gpudirect::{Answer, Nic};

@@ -8,7 +8,7 @@
 //! `sys` holds all that is unsafe: the C types, the library's functions, owners of what they create. [`verbs`] gives them a
 //! meaning: typed attributes and states, errors with the device, the port and the cure. [`choice`] decides which devices,
 //! GIDs and packet sizes are used, as pure functions over a survey of the host, each with its reason. `link` is the
-//! transport: connections, slots and credits. [`gpudirect`] looks at what NICs could do with the memory of GPUs, which no link uses yet.
+//! transport: connections, slots and credits. [`gpudirect`] looks at what NICs can do with the memory of GPUs.
 
 #![deny(unsafe_code)]
 

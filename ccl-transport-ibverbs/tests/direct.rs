@@ -2,13 +2,12 @@
 
 mod hosts;
 
-use ccl_core::simd::{Buffers, Piece, PieceMut};
-use ccl_core::transport::conformance::{connect, mesh, receive, send};
-use ccl_core::transport::{
-    Counters, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory,
-};
+use ccl_core::simd::Piece;
+use ccl_core::transport::conformance::{receive, send};
+use ccl_core::transport::{Fabric, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory};
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
+use hosts::pair::{Random, counters, pair, piece, sink};
 use std::time::{Duration, Instant};
 
 /// Of more than 8 KiB, so that pieces choose among the rails.
@@ -16,52 +15,14 @@ const SLOT: usize = 12288;
 const CREDITS: u32 = 4;
 const GUARD: Duration = Duration::from_secs(60);
 
-struct Random(u64);
-
-impl Random {
-    fn up_to(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % (most + 1)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.up_to(u64::MAX - 1).to_le_bytes()[..chunk.len()]);
-        }
-    }
-}
-
-/// Two ranks with a link each way, and the ends of that from the first to the second.
-fn pair() -> (Vec<IbTransport>, SenderId, ReceiverId) {
-    let mut t = hosts::transports(2, SLOT, CREDITS);
-    connect(&mut t, &mesh(2, 1));
-    let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
-    (t, to, from)
-}
-
-fn piece(bytes: &[u8]) -> Piece {
-    Buffers::new(bytes, &mut []).input()
-}
-
-fn sink(bytes: &mut [u8]) -> PieceMut {
-    Buffers::new(&[], bytes).output()
-}
-
 fn user(piece: Piece) -> UserMemory {
     UserMemory { piece, owner: None }
-}
-
-fn counters(t: &IbTransport) -> Counters {
-    let key = LinkKey { from: 0, to: 1, channel: 0 };
-    t.counters().into_iter().find(|(link, _)| *link == key).unwrap().1
 }
 
 #[test]
 fn registered_memory_is_sent_from_where_it_lies() {
     let _fake = Fake::start(&hosts::script(2, 1));
-    let (mut t, to, from) = pair();
+    let (mut t, to, from) = pair(SLOT, CREDITS);
     let mut memory = vec![7u8; 3 * SLOT];
     assert_eq!(t[0].refer(to, piece(&memory[..SLOT])).unwrap(), Refer::NotMapped, "not registered");
     t[0].register(&user(piece(&memory))).unwrap();
@@ -91,7 +52,7 @@ fn registered_memory_is_sent_from_where_it_lies() {
 #[test]
 fn memory_that_a_device_cannot_register_goes_through_slots() {
     let fake = Fake::start(&hosts::script(2, 1));
-    let (mut t, to, from) = pair();
+    let (mut t, to, from) = pair(SLOT, CREDITS);
     let memory = vec![3u8; SLOT];
     fake.run("fail reg_mr errno=ENOMEM times=9; fail reg_mr_iova2 errno=ENOMEM times=9");
     t[0].register(&user(piece(&memory))).unwrap();
@@ -188,7 +149,7 @@ fn calls_in_all_ways_give_the_same_bytes() {
         for rail in 1..rails {
             fake.run(&format!("pace h0r{rail} {}; pace h1r{rail} {}", seed % 4, seed % 5 * rail as u64));
         }
-        let (mut t, to, from) = pair();
+        let (mut t, to, from) = pair(SLOT, CREDITS);
         let mut calls = Calls::new(seed, &mut t);
         for _ in 0..100 {
             calls.run(&mut t, to, from);
@@ -207,7 +168,7 @@ fn queue_pairs_may_fail_meanwhile() {
     let mut repairs = 0;
     for seed in 1..40 {
         let fake = Fake::start(&hosts::script(2, 1 + seed % 2));
-        let (mut t, to, from) = pair();
+        let (mut t, to, from) = pair(SLOT, CREDITS);
         let mut calls = Calls::new(seed.into(), &mut t);
         for call in 0..40 {
             if call % 3 == 0 {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use ccl_core::config::GpuDirect;
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::choice::distance::{Distance, Place, between};
 use ccl_transport_ibverbs::choice::gpudirect::{Answer, Gpu, Way, choose};
@@ -84,8 +85,9 @@ fn each_nic_is_judged_by_its_place_and_its_answer() {
         is_open: true,
         gives_dma_buf: true,
         ordering: 0,
+        is_flushed_by_host: true,
     };
-    let decisions: Vec<_> = found.iter().map(|nic| choose(&gpu, nic, None)).collect();
+    let decisions: Vec<_> = found.iter().map(|nic| choose(&gpu, nic, None, GpuDirect::Auto)).collect();
     let ways: Vec<_> = decisions.iter().map(|of| (of.distance, of.way.value, of.flush.value)).collect();
     let staged = |distance| (distance, Way::Staging, false);
     let expected = [

@@ -11,7 +11,7 @@ pub struct ShmConfig {
     /// Pieces on a link that may be published and not yet released: 1 … 1024; at most 8 of them in slots.
     pub credits: u32,
     /// Links on which one rank may send; `None`: 32 per peer, at least 256. They take address space
-    /// (up to 8 slots each), and memory only when they are used.
+    /// (up to 8 slots each, and room for short pieces), and memory only when they are used.
     pub max_links: Option<u32>,
     /// Names the host, where the system's own identity is wrong (`RDMACCL_HOSTID`): ranks with different
     /// names do not share memory.

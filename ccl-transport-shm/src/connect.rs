@@ -3,7 +3,6 @@
 use crate::blob::Blob;
 use crate::borrowing::Borrowing;
 use crate::mailbox::{Address, Letter, Mailbox};
-use crate::pool::warm_slots;
 use crate::shm::{Incoming, Outgoing, Segment};
 use crate::sys;
 use crate::transport::{Peer, ShmTransport, random};
@@ -191,7 +190,8 @@ impl ShmTransport {
             self.segment.populate_slots(self.pool.grow(self.geometry.slots_per_link()))?;
         }
         if !new.from.is_empty() {
-            let warm = warm_slots(self.geometry.slot_bytes, self.ranks).min(self.geometry.slots_per_link());
+            // They are as many at the peer. Those of its other links come in as they are read.
+            let warm = self.pool.warm().min(self.geometry.slots_per_link());
             segment.populate_slots(0..warm)?;
         }
         for (link, &channel) in (word.first..).zip(&new.from) {

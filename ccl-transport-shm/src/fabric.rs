@@ -1,7 +1,7 @@
 //! The data path.
 
 use crate::lending::Told;
-use crate::ring::{Body, Corrupt, INLINE_BYTES};
+use crate::ring::{Body, Corrupt, INLINE_BYTES, SHORT_BYTES};
 use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
@@ -33,12 +33,14 @@ impl Fabric for ShmTransport {
         let first = sender.links[0] as usize;
         match sender.reserved {
             // The same room again, also for another length that fits there.
-            Some(Reservation { body: Body::Slot(slot), .. }) if len <= self.geometry.slot_bytes => {
-                sender.reserved = Some(Reservation { len, body: Body::Slot(slot) });
-                return Ok(Some(self.outgoing[first].slot_piece(slot, len)));
+            Some(Reservation { body: Body::Slot { number, at }, .. }) if len <= self.geometry.slot_bytes => {
+                let at = if at as usize + len <= self.geometry.slot_bytes { at } else { 0 };
+                sender.reserved = Some(Reservation { len, body: Body::Slot { number, at } });
+                return Ok(Some(self.outgoing[first].slot_piece(number, at, len)));
             }
-            Some(Reservation { body: Body::Line, .. }) if len <= INLINE_BYTES => {
-                sender.reserved = Some(Reservation { len, body: Body::Line });
+            Some(Reservation { body: Body::Line, .. }) if len <= SHORT_BYTES => {
+                self.make_room(to, len)?;
+                self.senders[to.0 as usize].reserved = Some(Reservation { len, body: Body::Line });
                 return Ok(Some(self.outgoing[first].inline_piece(len)));
             }
             _ => {}
@@ -46,7 +48,7 @@ impl Fabric for ShmTransport {
         if len > self.geometry.slot_bytes {
             return Err(too_long(len, self.geometry.slot_bytes));
         }
-        let in_slot = len > INLINE_BYTES;
+        let in_slot = len > SHORT_BYTES;
         if sender.reserved.is_some() {
             self.let_go(to);
         }
@@ -54,9 +56,10 @@ impl Fabric for ShmTransport {
             return Ok(None);
         }
         let (body, piece) = if in_slot {
-            let slot = self.take_slot()?;
-            (Body::Slot(slot), self.outgoing[first].slot_piece(slot, len))
+            let (number, at) = self.take_slot(len)?;
+            (Body::Slot { number, at }, self.outgoing[first].slot_piece(number, at, len))
         } else {
+            self.make_room(to, len)?;
             (Body::Line, self.outgoing[first].inline_piece(len))
         };
         self.hold(to, Reservation { len, body });
@@ -66,7 +69,7 @@ impl Fabric for ShmTransport {
     #[inline(never)]
     fn refer(&mut self, to: SenderId, piece: Piece) -> Result<Refer> {
         let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
-        if matches!(sender.reserved, Some(Reservation { body: Body::Line | Body::Slot(_), .. })) {
+        if matches!(sender.reserved, Some(Reservation { body: Body::Line | Body::Slot { .. }, .. })) {
             return Ok(Refer::NotMapped);
         }
         let Some(place) = self.lending.find(piece) else { return Ok(Refer::NotMapped) };
@@ -106,7 +109,7 @@ impl Fabric for ShmTransport {
             return Ok(());
         }
         match body {
-            Body::Slot(slot) => self.pool.share(slot, sender.links.len() as u32),
+            Body::Slot { number, .. } => self.pool.share(number, sender.links.len() as u32),
             Body::Lent { .. } => {}
             Body::Line => {
                 let line = self.outgoing[sender.links[0] as usize].inline_piece(len);
@@ -124,21 +127,9 @@ impl Fabric for ShmTransport {
     #[inline]
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         if piece.len() > INLINE_BYTES {
-            return self.send_in_slot(to, piece, tag);
+            return self.send_longer(to, piece, tag);
         }
-        let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
-        if sender.reserved.is_some() {
-            return Err(not_held("send"));
-        }
-        if !self.take_credits(to, false)? {
-            return Ok(false);
-        }
-        for &link in &self.senders[to.0 as usize].links {
-            let link = &mut self.outgoing[link as usize];
-            link.inline_piece(piece.len()).copy_from(piece);
-            link.publish(tag, piece.len(), Body::Line);
-        }
-        Ok(true)
+        self.send_short::<false>(to, piece, tag)
     }
 
     #[inline(always)]
@@ -179,6 +170,17 @@ impl ShmTransport {
         Ok(true)
     }
 
+    /// Sees to it that a message of this length, which is in no slot, has room on every link of a sender.
+    #[inline]
+    fn make_room(&mut self, to: SenderId, len: usize) -> Result<()> {
+        if len > INLINE_BYTES {
+            for &link in &self.senders[to.0 as usize].links {
+                self.outgoing[link as usize].make_room()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps what `publish` will take. The credits are there.
     #[inline(always)]
     fn hold(&mut self, to: SenderId, reservation: Reservation) {
@@ -199,8 +201,33 @@ impl ShmTransport {
         }
     }
 
+    /// A piece that takes no slot: in its line, or in the room beside it.
+    #[inline(always)]
+    fn send_short<const IN_ROOM: bool>(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
+        if sender.reserved.is_some() {
+            return Err(not_held("send"));
+        }
+        if !self.take_credits(to, false)? {
+            return Ok(false);
+        }
+        if IN_ROOM {
+            self.make_room(to, piece.len())?;
+        }
+        for &link in &self.senders[to.0 as usize].links {
+            let link = &mut self.outgoing[link as usize];
+            let room = if IN_ROOM { link.room_piece(piece.len()) } else { link.line_piece(piece.len()) };
+            room.copy_from(piece);
+            link.publish(tag, piece.len(), Body::Line);
+        }
+        Ok(true)
+    }
+
     #[inline(never)]
-    fn send_in_slot(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send_longer(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        if piece.len() <= SHORT_BYTES {
+            return self.send_short::<true>(to, piece, tag);
+        }
         let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
         slot.copy_from(piece);
         self.publish(to, tag)?;
@@ -220,9 +247,9 @@ impl ShmTransport {
         }
     }
 
-    /// A slot for a link that has a credit.
+    /// A slot for a link that has a credit, and where in it a piece goes.
     #[inline]
-    fn take_slot(&mut self) -> Result<u32> {
+    fn take_slot(&mut self, len: usize) -> Result<(u32, u32)> {
         if self.pool.is_short() {
             self.reclaim()?;
         }
@@ -230,7 +257,7 @@ impl ShmTransport {
         if is_new {
             self.segment.populate_slots(slot..slot + 1).inspect_err(|_| self.pool.put(slot))?;
         }
-        Ok(slot)
+        Ok((slot, self.pool.room_for(slot, len)))
     }
 
     /// Looks on all links for released slots: links with credits left do not look by themselves.

@@ -92,14 +92,14 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 })
             })
             .collect();
-        let mut pool = Pool::new(1 << 30, 2);
+        let mut pool = Pool::new(1, 256);
         pool.grow(1);
         let mut ends = [SendEnd::new(1), SendEnd::new(1)];
         let (slot, _) = pool.take().unwrap();
         slot_bytes.with_mut(|byte| unsafe { *byte = 10 });
         pool.share(slot, 2);
         for (end, link) in ends.iter_mut().zip(links.iter()) {
-            end.publish(&link.entries[0], 0, 200, Body::Slot(slot));
+            end.publish(&link.entries[0], 0, 200, Body::Slot { number: slot, at: 0 });
         }
         let mut released = 0;
         for (end, link) in ends.iter_mut().zip(links.iter()) {

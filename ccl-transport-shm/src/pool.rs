@@ -7,17 +7,22 @@
 //! credit left, the credits in use are fewer than the slots.
 //!
 //! **Oldest first.** Free slots are used in the order in which they came back: rewriting lines that
-//! the other core still holds costs more than cycling through some 2 MiB that stay in the cache. These *warm*
+//! the other core still holds costs more than cycling through some megabytes that it has dropped meanwhile. These *warm*
 //! slots are there from the first link on, so that no call pays for getting them; further ones are touched
 //! when all are in use, so memory grows with need only.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of warm slots.
-const WARM_BYTES: usize = 2 << 20;
-/// Up to so many ranks each has that much; more ranks have less each, since they may all be on one host.
-const WARM_RANKS: usize = 16;
+/// Bytes of a line, and of the one that is fetched beside it.
+const LINE: usize = 128;
+/// Bytes of warm slots of a rank that has a core for itself: three times the second cache of today's cores. With less, lines are written
+/// while the reader still holds them; with more, they push the user's buffers out of the third cache.
+const WARM_BYTES: usize = 3 << 20;
+/// The same of all ranks that share a core, and so its cache.
+const WARM_BYTES_OF_A_CORE: usize = 1 << 20;
+/// Most that all ranks of a host have together.
+const MOST_WARM_BYTES: usize = 256 << 20;
 
 /// The account.
 #[derive(Debug)]
@@ -26,6 +31,11 @@ pub(crate) struct Pool {
     free: VecDeque<u32>,
     /// For each slot that was touched: who holds it, reservation or messages.
     holders: Vec<u32>,
+    /// For each slot: where in it the next piece goes.
+    starts: Vec<u32>,
+    slot_bytes: usize,
+    /// Slots that the links may need at a time.
+    needed: u32,
     /// Slots that may be used at all; those from `holders.len()` are untouched.
     capacity: u32,
     /// Slots that are touched before they are needed.
@@ -33,18 +43,32 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(slot_bytes: usize, ranks: u32) -> Pool {
-        Pool { free: VecDeque::new(), holders: Vec::new(), capacity: 0, warm: warm_slots(slot_bytes, ranks) }
+    /// An account of slots of this length, so many of them warm.
+    pub(crate) fn new(warm: u32, slot_bytes: usize) -> Pool {
+        let (free, holders, starts) = (VecDeque::new(), Vec::new(), Vec::new());
+        Pool { free, holders, starts, slot_bytes, needed: 0, capacity: 0, warm }
+    }
+
+    /// How many slots are to be warm. Before the first link is added.
+    pub(crate) fn set_warm(&mut self, warm: u32) {
+        self.warm = warm;
+    }
+
+    /// How many slots are warm, once there are links.
+    pub(crate) fn warm(&self) -> u32 {
+        self.warm
     }
 
     /// Adds the slots of one more link, and returns those that are warm from now on: their memory must be
     /// there. The only call that allocates.
     pub(crate) fn grow(&mut self, slots: u32) -> Range<u32> {
-        self.capacity += slots;
+        self.needed += slots;
+        self.capacity = self.needed.max(self.warm);
         self.free.reserve(self.capacity as usize - self.free.len());
         self.holders.reserve(self.capacity as usize - self.holders.len());
+        self.starts.resize(self.capacity as usize, 0);
         let touched = self.holders.len() as u32;
-        let warm = touched..self.warm.min(self.capacity).max(touched);
+        let warm = touched..self.warm.max(touched);
         self.free.extend(warm.clone());
         self.holders.resize(warm.end as usize, 0);
         warm
@@ -78,6 +102,16 @@ impl Pool {
         }
     }
 
+    /// Where in a slot that was taken a piece goes: behind the last one that was there, as long as there is room. So short pieces come
+    /// back to the same lines as late as long ones do.
+    #[inline]
+    pub(crate) fn room_for(&mut self, slot: u32, len: usize) -> u32 {
+        let start = &mut self.starts[slot as usize];
+        let at = if *start as usize + len <= self.slot_bytes { *start } else { 0 };
+        *start = at + len.next_multiple_of(LINE) as u32;
+        at
+    }
+
     /// The reservation becomes `messages` messages.
     #[inline]
     pub(crate) fn share(&mut self, slot: u32, messages: u32) {
@@ -95,9 +129,13 @@ impl Pool {
     }
 }
 
-/// How many slots of each rank are warm.
-pub(crate) fn warm_slots(slot_bytes: usize, ranks: u32) -> u32 {
-    let share = WARM_BYTES * WARM_RANKS / (ranks as usize).max(WARM_RANKS);
+/// How many slots are warm at each of so many ranks, which share a host and so many of its cores.
+pub(crate) fn warm_slots(slot_bytes: usize, ranks: u32, cores: u32) -> u32 {
+    let (ranks, cores) = (ranks.max(1) as usize, cores.max(1) as usize);
+    let share = match ranks > cores {
+        true => WARM_BYTES_OF_A_CORE * cores / ranks,
+        false => WARM_BYTES.min(MOST_WARM_BYTES / ranks),
+    };
     (share / slot_bytes).max(2) as u32
 }
 
@@ -107,7 +145,7 @@ mod tests {
 
     #[test]
     fn warm_slots_first_then_the_oldest_then_new_ones() {
-        let mut pool = Pool::new(WARM_BYTES / 2, 2);
+        let mut pool = Pool::new(2, 1024);
         assert_eq!(pool.take(), None);
         assert_eq!(pool.grow(3), 0..2);
         assert_eq!(pool.take(), Some((0, false)));
@@ -124,16 +162,39 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_has_few_warm_slots_each() {
-        assert_eq!(warm_slots(64 << 10, 2), 32);
-        assert_eq!(warm_slots(64 << 10, 16), 32);
-        assert_eq!(warm_slots(64 << 10, 256), 2);
-        assert_eq!(warm_slots(64 << 20, 2), 2);
+    fn one_link_cycles_through_all_that_is_warm() {
+        let mut pool = Pool::new(5, 1024);
+        assert_eq!(pool.grow(2), 0..5);
+        let taken = std::iter::repeat_with(|| {
+            let (slot, _) = pool.take().unwrap();
+            pool.put(slot);
+            slot
+        });
+        assert_eq!(taken.take(6).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 0]);
+        assert_eq!(pool.touched(), 5);
+    }
+
+    #[test]
+    fn pieces_of_a_slot_follow_each_other() {
+        let mut pool = Pool::new(1, 1024);
+        pool.grow(1);
+        let starts = [300, 300, 256, 1024, 1, 1024, 1024].map(|len| pool.room_for(0, len));
+        assert_eq!(starts, [0, 384, 768, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn ranks_share_the_warm_slots_of_their_cores() {
+        assert_eq!(warm_slots(64 << 10, 2, 2), 48);
+        assert_eq!(warm_slots(64 << 10, 2, 64), 48, "no more than what is used");
+        assert_eq!(warm_slots(64 << 10, 4, 2), 8);
+        assert_eq!(warm_slots(64 << 10, 256, 256), 16, "nor more than the host has for them");
+        assert_eq!(warm_slots(64 << 10, 256, 1), 2);
+        assert_eq!(warm_slots(64 << 20, 2, 2), 2);
     }
 
     #[test]
     fn a_shared_slot_is_free_after_the_last() {
-        let mut pool = Pool::new(WARM_BYTES, 2);
+        let mut pool = Pool::new(1, 1024);
         pool.grow(1);
         let (slot, _) = pool.take().unwrap();
         pool.share(slot, 3);

@@ -12,6 +12,9 @@ use crate::sync::{AtomicU32, AtomicU64, Cell, Ordering};
 
 /// Bytes of a message that fit beside its flag.
 pub(crate) const INLINE_BYTES: usize = 104;
+/// Bytes of a message that fit into the room that each entry has apart from the others: a link may have as many of these messages on
+/// their way as it has entries, and they take no slot.
+pub(crate) const SHORT_BYTES: usize = 2048;
 
 /// Set in the length: the bytes are in a slot, not in the entry.
 const IN_SLOT: u32 = 1 << 31;
@@ -32,7 +35,7 @@ pub(crate) struct Entry {
     flag: AtomicU64,
     /// The call's tag. Written by the sender before the flag (Relaxed), read after it.
     tag: AtomicU64,
-    /// The slot's number, or number and offset of lent memory. Written and read like the tag.
+    /// Number and offset of the slot or of lent memory. Written and read like the tag.
     place: AtomicU64,
     /// The bytes, if they are nowhere else. The sender's while it holds the credit and has not
     /// stored the flag, the receiver's to read from then until it returns the credit.
@@ -65,10 +68,15 @@ pub(crate) struct Message {
 /// Where a message's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// In the entry.
+    /// In the entry, or in its room if it is longer than [`INLINE_BYTES`].
     Line,
-    /// In the slot of this number.
-    Slot(u32),
+    /// In the slot of this number, so many bytes from its start.
+    Slot {
+        /// Which.
+        number: u32,
+        /// Where in it.
+        at: u32,
+    },
     /// In the lent memory of this number (24 bits), so many bytes from its start (less than [`LENT_BYTES`]).
     Lent {
         /// Which.
@@ -149,8 +157,8 @@ impl SendEnd {
         let mut low = len;
         match body {
             Body::Line => {}
-            Body::Slot(slot) => {
-                entry.place.store(u64::from(slot), Ordering::Relaxed);
+            Body::Slot { number, at } => {
+                entry.place.store(u64::from(at) << 32 | u64::from(number), Ordering::Relaxed);
                 low |= IN_SLOT;
             }
             Body::Lent { number, offset } => {
@@ -200,8 +208,10 @@ impl RecvEnd {
         let place = || entry.place.load(Ordering::Relaxed);
         let body = match (low & IN_SLOT != 0, low & LENT != 0) {
             (false, false) => Body::Line,
-            // No segment has as many slots as would not fit: what is cut to the last number is refused as such.
-            (true, false) => Body::Slot(place().try_into().unwrap_or(u32::MAX)),
+            (true, false) => {
+                let place = place();
+                Body::Slot { number: place as u32, at: (place >> 32) as u32 }
+            }
             (false, true) => {
                 let place = place();
                 Body::Lent { number: (place >> OFFSET_BITS) as u32, offset: place & (LENT_BYTES - 1) }
@@ -257,7 +267,7 @@ pub(crate) mod boxed {
         pub(crate) fn forge(&self, sequence: u32, len: u32, body: Body) {
             let (place, bits) = match body {
                 Body::Line => (0, 0),
-                Body::Slot(slot) => (u64::from(slot), IN_SLOT),
+                Body::Slot { number, at } => (u64::from(at) << 32 | u64::from(number), IN_SLOT),
                 Body::Lent { number, offset } => (u64::from(number) << OFFSET_BITS | offset, LENT),
             };
             self.place.store(place, Ordering::Relaxed);
@@ -283,7 +293,7 @@ mod tests {
     fn body(i: u64) -> Body {
         match i {
             0 => Body::Line,
-            1 => Body::Slot(7),
+            1 => Body::Slot { number: 7, at: u32::MAX },
             _ => Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 },
         }
     }

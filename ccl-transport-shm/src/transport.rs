@@ -7,8 +7,8 @@ use crate::fabric::Sender;
 use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
-use crate::pool::Pool;
-use crate::ring::INLINE_BYTES;
+use crate::pool::{Pool, warm_slots};
+use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
 use ccl_core::transport::{
@@ -81,7 +81,10 @@ impl ShmTransport {
             peers: HashMap::new(),
             barrier: sys::register_barrier(),
             links: 0,
-            pool: Pool::new(geometry.slot_bytes, ranks),
+            pool: Pool::new(
+                warm_slots(geometry.slot_bytes, ranks, ranks).min(geometry.slots()),
+                geometry.slot_bytes,
+            ),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             directory: Directory::new(rank, ranks),
@@ -110,11 +113,17 @@ impl Transport for ShmTransport {
             credits: self.geometry.credits,
             slots: self.geometry.slots_per_link(),
             inline_bytes: INLINE_BYTES,
+            short_bytes: SHORT_BYTES,
             shared_slots: true,
             threads: true,
             one_host: true,
             offers: false,
         }
+    }
+
+    fn set_crowd(&mut self, ranks: u32, cores: u32) {
+        let warm = warm_slots(self.geometry.slot_bytes, ranks, cores);
+        self.pool.set_warm(warm.min(self.geometry.slots()));
     }
 
     fn address(&self) -> Vec<u8> {
@@ -127,7 +136,7 @@ impl Transport for ShmTransport {
         }
         self.host.reaches(address)?;
         // A cache line from core to core, and a copy into and out of slots in the cache.
-        Ok(Reach { latency_ns: 100.0, bandwidth: 15.0 })
+        Ok(Reach { latency_ns: 100.0, message_ns: 10.0, bandwidth: 15.0, by_processor: true })
     }
 
     fn connect(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
@@ -182,7 +191,8 @@ impl Transport for ShmTransport {
 
     fn memory(&self) -> u64 {
         let links = u64::from(self.links) * self.geometry.link_bytes() as u64;
-        links + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
+        let rooms = self.outgoing.iter().filter(|link| link.has_rooms()).count() * self.geometry.room_bytes();
+        links + rooms as u64 + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
     }
 
     fn register(&mut self, memory: &UserMemory) -> Result<bool> {

@@ -27,7 +27,7 @@ const SAID_AFTER: Duration = Duration::from_secs(2);
 
 /// Two ranks on two cores of a virtual machine (EPYC, Linux 6.18) over loopback, both ways at once: an exchange of 8 bytes took 7 µs,
 /// one of 16 MiB 8 ms. A network adds its own delay and has its own rate.
-const REACH: Reach = Reach { latency_ns: 7000.0, bandwidth: 2.0 };
+const REACH: Reach = Reach { latency_ns: 7000.0, message_ns: 3000.0, bandwidth: 2.0, by_processor: true };
 
 /// Time between two looks whether they have.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -37,6 +37,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 pub struct TcpTransport {
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
+    pub(crate) config: TcpConfig,
     pub(crate) limits: Limits,
     pub(crate) place: Place,
     /// Where a peer's sockets begin among ours.
@@ -58,11 +59,13 @@ impl TcpTransport {
         if rank >= ranks {
             return Err(Error::invalid(format!("rank {rank} of {ranks}"), "ranks are 0 to n-1"));
         }
-        let limits = config.limits()?;
+        config.check()?;
+        let limits = config.limits(None);
         let slot_bytes = limits.slot_bytes;
         Ok(TcpTransport {
             rank,
             ranks,
+            config: config.clone(),
             limits,
             place: Place::here(&config.host, &config.addresses)?,
             peers: BTreeMap::new(),
@@ -157,6 +160,7 @@ impl Transport for TcpTransport {
             credits: self.limits.credits,
             slots: self.limits.credits,
             inline_bytes: 0,
+            short_bytes: 0,
             shared_slots: true,
             threads: true,
             one_host: false,
@@ -166,6 +170,12 @@ impl Transport for TcpTransport {
 
     fn address(&self) -> Vec<u8> {
         self.place.encode()
+    }
+
+    fn meet(&mut self, _: &[&[u8]], most: Option<usize>) {
+        self.limits = self.config.limits(most);
+        (self.ends.slots, self.ends.slot_bytes) =
+            (Slots::new(self.limits.slot_bytes), self.limits.slot_bytes);
     }
 
     fn probe(&self, peer: Rank, address: &[u8]) -> Result<Reach, String> {

@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv4Addr};
 static COUNTING: Counting = Counting;
 
 fn pair(links: &[LinkKey]) -> Vec<TcpTransport> {
-    let config = TcpConfig { addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], ..TcpConfig::default() };
+    let addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST)];
+    let config = TcpConfig { addresses, credits: Some(32), ..TcpConfig::default() };
     let mut pair: Vec<_> = (0..2).map(|rank| TcpTransport::new(rank, 2, &config).unwrap()).collect();
     connect(&mut pair, links);
     pair

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 fn config() -> TcpConfig {
     TcpConfig {
-        slot_bytes: 4096,
-        credits: 4,
+        slot_bytes: Some(4096),
+        credits: Some(4),
         sockets: 1,
         addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
         host: "left".into(),
@@ -207,7 +207,7 @@ fn peers_whose_words_do_not_fit_are_told_apart() {
 /// What does not fit into the socket waits in slots, in order, and goes on whenever the other end takes something.
 #[test]
 fn what_a_socket_does_not_take_stays_until_it_does() {
-    let config = TcpConfig { slot_bytes: 1 << 20, credits: 32, ..config() };
+    let config = TcpConfig { slot_bytes: Some(1 << 20), credits: Some(32), ..config() };
     let mut t: Vec<_> = (0..2).map(|rank| TcpTransport::new(rank, 2, &config).unwrap()).collect();
     connect(&mut t, &[LinkKey { from: 0, to: 1, channel: 0 }]);
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
@@ -232,7 +232,7 @@ fn what_a_socket_does_not_take_stays_until_it_does() {
 /// Memory of the user goes without a slot, and is the user's again once the kernel has it.
 #[test]
 fn lent_memory_is_copied_by_the_kernel_alone() {
-    let config = TcpConfig { slot_bytes: 1 << 20, credits: 32, ..config() };
+    let config = TcpConfig { slot_bytes: Some(1 << 20), credits: Some(32), ..config() };
     let mut t: Vec<_> = (0..2).map(|rank| TcpTransport::new(rank, 2, &config).unwrap()).collect();
     connect(&mut t, &mesh(2, 1));
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
@@ -274,7 +274,7 @@ fn lent_memory_is_copied_by_the_kernel_alone() {
 /// What was sent before the sender was dropped arrives, whatever lies unread at the sender.
 #[test]
 fn the_last_words_of_who_leaves_arrive() {
-    let config = TcpConfig { slot_bytes: 1 << 16, credits: 32, ..config() };
+    let config = TcpConfig { slot_bytes: Some(1 << 16), credits: Some(32), ..config() };
     let mut t: Vec<_> = (0..2).map(|rank| TcpTransport::new(rank, 2, &config).unwrap()).collect();
     connect(&mut t, &mesh(2, 1));
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());

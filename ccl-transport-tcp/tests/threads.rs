@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 fn config() -> TcpConfig {
     TcpConfig {
-        slot_bytes: 8192,
-        credits: 4,
+        slot_bytes: Some(8192),
+        credits: Some(4),
         sockets: 2,
         addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
         host: "here".into(),
@@ -24,7 +24,7 @@ mod narrow {
     use super::*;
 
     fn transports(ranks: u32) -> Vec<TcpTransport> {
-        let narrow = TcpConfig { slot_bytes: 200, credits: 2, sockets: 1, ..config() };
+        let narrow = TcpConfig { slot_bytes: Some(200), credits: Some(2), sockets: 1, ..config() };
         (0..ranks).map(|rank| TcpTransport::new(rank, ranks, &narrow).unwrap()).collect()
     }
 

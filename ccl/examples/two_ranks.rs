@@ -1,5 +1,6 @@
-//! `two_ranks --iterations N --bytes B`: all-reduces of two ranks, stepped in turn by one thread over links in shared
-//! memory. Nothing ever waits, so that every run does exactly the same: what `cargo xtask counts` counts.
+//! `two_ranks --links shm|ib --iterations N --bytes B`: all-reduces of two ranks, stepped in turn by one thread over links in
+//! shared memory, or over the queue pairs of a fake libibverbs. Nothing ever waits, so that every run does exactly the same:
+//! what `cargo xtask counts` counts.
 //!
 //! It prints `begin` before the N counted calls and `end` after them.
 
@@ -10,10 +11,13 @@ use ccl_core::algorithms::{Algorithm as _, OneShot};
 use ccl_core::engine::{Layout, Progress, Schedule, Task};
 use ccl_core::plan::Spec;
 use ccl_core::simd::{Buffers, Level, Reducer};
-use ccl_core::transport::{Capabilities, Exchange, LinkKey, Transport as _};
+use ccl_core::transport::{Capabilities, Exchange, Fabric, LinkKey, Transport};
 use ccl_core::{Collective, DataType, Error, Rank, ReduceOp, Result};
+use ccl_fake_ibverbs::Fake;
+use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -44,17 +48,21 @@ impl Exchange for Pipe {
 }
 
 /// One rank: its links, its program, its call and its memory.
-struct Member {
-    transport: ShmTransport,
+struct Member<F: ?Sized> {
+    transport: Box<F>,
     schedule: Schedule,
     task: Arc<Task>,
     send: Vec<u8>,
     recv: Vec<u8>,
 }
 
-impl Member {
-    fn join(rank: Rank, bytes: usize, mut pipe: Pipe) -> Result<Member> {
-        let mut transport = ShmTransport::new(rank, SPEC.ranks, &ShmConfig::default())?;
+impl<F: Fabric + ?Sized> Member<F> {
+    fn join<T: Transport>(
+        (mut transport, boxed): (T, fn(T) -> Box<F>),
+        rank: Rank,
+        bytes: usize,
+        mut pipe: Pipe,
+    ) -> Result<Member<F>> {
         let links = [LinkKey { from: 0, to: 1, channel: 0 }, LinkKey { from: 1, to: 0, channel: 0 }];
         transport.connect(&links, &mut pipe)?;
         let schedule = Schedule::bind(&SPEC, rank, &OneShot.program(&SPEC, rank), &mut transport)?;
@@ -64,7 +72,13 @@ impl Member {
         let task = Arc::new(schedule.task(layout, reducer)?);
         let value = rank as f32 + 1.0;
         let send = on_a_line((0..bytes / size_of::<f32>()).flat_map(|_| value.to_ne_bytes()), bytes);
-        Ok(Member { transport, schedule, task, send, recv: on_a_line(std::iter::empty(), bytes) })
+        Ok(Member {
+            transport: boxed(transport),
+            schedule,
+            task,
+            send,
+            recv: on_a_line(std::iter::empty(), bytes),
+        })
     }
 
     /// Whether the call is done.
@@ -73,7 +87,7 @@ impl Member {
         let recv = line_of(&self.recv);
         let buffers =
             Buffers::new(&self.send[line_of(&self.send)..][..bytes], &mut self.recv[recv..][..bytes]);
-        Ok(self.schedule.step(&mut self.transport, &buffers)? == Progress::Done)
+        Ok(self.schedule.step(&mut *self.transport, &buffers)? == Progress::Done)
     }
 }
 
@@ -92,14 +106,14 @@ fn on_a_line(values: impl Iterator<Item = u8>, bytes: usize) -> Vec<u8> {
 
 /// So many calls, one after the other. Instructions are counted inside this function.
 #[inline(never)]
-fn all_reduces(members: &mut [Member; 2], numbers: Range<u64>) -> Result<()> {
+fn all_reduces<F: Fabric + ?Sized>(members: &mut [Member<F>; 2], numbers: Range<u64>) -> Result<()> {
     for sequence in numbers {
         all_reduce(members, sequence)?;
     }
     Ok(())
 }
 
-fn all_reduce(members: &mut [Member; 2], sequence: u64) -> Result<()> {
+fn all_reduce<F: Fabric + ?Sized>(members: &mut [Member<F>; 2], sequence: u64) -> Result<()> {
     for member in members.iter_mut() {
         member.schedule.start(&member.task, sequence, sequence)?;
     }
@@ -112,19 +126,26 @@ fn all_reduce(members: &mut [Member; 2], sequence: u64) -> Result<()> {
     Ok(())
 }
 
-fn option(name: &str) -> std::result::Result<u64, String> {
-    let mut arguments = std::env::args().skip_while(|word| word != name).skip(1);
-    let value = arguments.next().and_then(|word| word.parse().ok());
-    value.ok_or_else(|| "usage: two_ranks --iterations N --bytes B".to_string())
+/// The transport of a rank that has a device of its own.
+fn over_queue_pairs(rank: Rank) -> Result<IbTransport> {
+    let mut config = IbConfig::default();
+    config.ib.library = Some(Fake::library().to_string_lossy().into_owned());
+    config.ib.hca = ["left", "right"][rank as usize].parse().ok();
+    IbTransport::new(rank, SPEC.ranks, &config)
 }
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let (iterations, bytes) = (option("--iterations")?, usize::try_from(option("--bytes")?)?);
+fn run<T: Transport + 'static, F: Fabric + Send + ?Sized + 'static>(
+    transport: fn(Rank) -> Result<T>,
+    boxed: fn(T) -> Box<F>,
+    iterations: u64,
+    bytes: usize,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (to_first, from_second) = channel();
     let (to_second, from_first) = channel();
     let pipe = Pipe { to: to_first, from: from_first };
-    let second = thread::spawn(move || Member::join(1, bytes, pipe));
-    let first = Member::join(0, bytes, Pipe { to: to_second, from: from_second })?;
+    let second = thread::spawn(move || Member::join((transport(1)?, boxed), 1, bytes, pipe));
+    let pipe = Pipe { to: to_second, from: from_second };
+    let first = Member::join((transport(0)?, boxed), 0, bytes, pipe)?;
     let mut members = [first, second.join().map_err(|_| "the other rank panicked")??];
 
     println!("kernels {}", Level::best());
@@ -134,9 +155,32 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("end");
 
     let sum = 3.0_f32.to_ne_bytes();
-    let is_sum = |member: &Member| {
+    let is_sum = |member: &Member<F>| {
         let mut words = member.recv[line_of(&member.recv)..][..bytes].chunks_exact(sum.len());
         words.all(|word| word == sum)
     };
     if members.iter().all(is_sum) { Ok(()) } else { Err("a wrong sum".into()) }
+}
+
+fn option<T: FromStr>(name: &str) -> std::result::Result<T, String> {
+    let mut arguments = std::env::args().skip_while(|word| word != name).skip(1);
+    let value = arguments.next().and_then(|word| word.parse().ok());
+    value.ok_or_else(|| "usage: two_ranks --links shm|ib --iterations N --bytes B".to_string())
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let (links, iterations, bytes) =
+        (option::<String>("--links")?, option("--iterations")?, option("--bytes")?);
+    match links.as_str() {
+        "shm" => {
+            let transport = |rank| ShmTransport::new(rank, SPEC.ranks, &ShmConfig::default());
+            run(transport, Box::new, iterations, bytes)
+        }
+        "ib" => {
+            let _fake = Fake::pair();
+            // Called through a table, as a communicator does.
+            run(over_queue_pairs, |t| Box::new(t) as Box<dyn Fabric + Send>, iterations, bytes)
+        }
+        other => Err(format!("links over {other}: shm and ib are known").into()),
+    }
 }

@@ -78,7 +78,7 @@ impl Builder {
     }
 
     /// The CUDA device, by its number, of the buffers in device memory; else that of the thread's current primary context when it builds,
-    /// if there is one. Where all ranks have one and reach each other's memory, kernels make their calls.
+    /// if there is one. Where all ranks have one, and those of a host reach each other's memory, kernels make their calls.
     pub fn device(mut self, device: u32) -> Builder {
         self.device = Some(device);
         self
@@ -117,19 +117,17 @@ impl Builder {
         let size = self.size.unwrap_or(1);
         let memory = flight::memory(config.flight_calls);
         let on = self.device.or_else(device::current);
-        let mut engine = None;
+        let opened = config.clone();
+        let opener = Transports { config: &opened, device: on };
         let mut core = match (size, self.rank, &self.id) {
-            (1, None | Some(0), _) => Core::alone(config, &abort, memory)?,
+            (1, None | Some(0), _) => Core::alone(config, &opener, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
                 return Err(Error::invalid("a builder without an id", "call .unique_id(…), the same on all"));
             }
-            (_, Some(rank), Some(id)) => {
-                let mut core = join((id, rank, size), config, on, &abort, memory)?;
-                engine = DeviceEngine::found(&mut core, on)?;
-                core
-            }
+            (_, Some(rank), Some(id)) => join((id, rank, size), config, &opener, &abort, memory)?,
         };
+        let engine = DeviceEngine::found(&mut core, on, &opener)?;
         if let Some(name) = &self.algorithm {
             core.set_algorithm(Some(name))?;
         }
@@ -140,7 +138,7 @@ impl Builder {
 fn join(
     (id, rank, ranks): (&UniqueId, Rank, u32),
     config: Config,
-    device: Option<u32>,
+    opener: &Transports<'_>,
     abort: &AbortHandle,
     memory: Memory,
 ) -> Result<Core> {
@@ -153,7 +151,7 @@ fn join(
         Some(Box::new(move || page.state(communicator, rank)) as Testimony)
     };
     let bootstrap = Joining { id, rank, ranks, config: &config, deadline, health, spawn, witness }.join()?;
-    let mut core = Core::new(bootstrap, &Transports { config: &config, device }, config.clone(), memory)?;
+    let mut core = Core::new(bootstrap, opener, config.clone(), memory)?;
     transports::tell(&mut core);
     Ok(core)
 }

@@ -6,7 +6,7 @@ use crate::{
     Piece, Rank, Record, ReduceOp, Route, UniqueId, UserMemory,
 };
 use ccl_core::bootstrap::launch;
-use ccl_core::communicator::Communicator as Core;
+use ccl_core::communicator::{Communicator as Core, SideLinks};
 use ccl_core::config::Config;
 use ccl_core::flight::RankState;
 use ccl_core::plan::Placement;
@@ -29,6 +29,8 @@ pub struct Communicator {
     core: Core,
     /// What makes its calls on device memory by kernels, where it can.
     engine: Option<Arc<DeviceEngine>>,
+    /// What is left of the engine when it is closed. The core goes before, and tells the peers that this rank leaves.
+    _links: Option<SideLinks>,
 }
 
 impl Communicator {
@@ -90,7 +92,7 @@ impl Communicator {
 
     pub(crate) fn new(core: Core, engine: Option<DeviceEngine>) -> Result<Communicator> {
         let engine = engine.map(Arc::new);
-        let communicator = Communicator { core, engine };
+        let communicator = Communicator { core, engine, _links: None };
         communicator.tell_engine()?;
         Ok(communicator)
     }
@@ -260,14 +262,38 @@ impl Communicator {
     /// Makes ready for calls on this memory. Peers of the same host are told of [shared memory](crate::SharedMemory), which the
     /// first call on it would do otherwise; over RDMA the network then reads and writes registered memory of
     /// any kind where it lies, in place of memory of the library's own. Results do not depend on it.
+    ///
+    /// Memory of the communicator's device may be registered where [kernels](Communicator::device_engine) make its calls and all ranks are on
+    /// one host: long all-reduces whose buffers all ranks have registered are then made where they lie.
     pub fn register(&mut self, memory: &UserMemory) -> Result<()> {
-        self.core.register(memory).map(drop)
+        let (address, len) = (memory.piece.as_ptr().addr(), memory.piece.len());
+        match (device::number_of(address)?, &self.engine) {
+            (None, _) => self.core.register(memory).map(drop),
+            (Some(device), Some(engine)) if device == engine.device() => engine.register(address, len),
+            (Some(device), engine) => {
+                let what =
+                    format!("registering {len} bytes at {address:#x}, which are memory of device {device}");
+                let remedy = match engine {
+                    Some(_) => "register memory of the device that the communicator is on",
+                    None => {
+                        "leave it out: calls of this communicator go through pinned memory of the library's own"
+                    }
+                };
+                Err(Error::unsupported(what, remedy))
+            }
+        }
     }
 
     /// Undoes [`register`](Communicator::register), once for each time. Without it the memory stays registered, and if it
     /// is [shared memory](crate::SharedMemory) it stays allocated, until the communicator is dropped.
+    ///
+    /// With memory of a device it waits for this rank's calls, and until no peer has the memory.
     pub fn deregister(&mut self, memory: Piece) -> Result<()> {
-        self.core.deregister(memory)
+        let (address, len) = (memory.as_ptr().addr(), memory.len());
+        match &self.engine {
+            Some(engine) if engine.has_registered(address, len) => engine.deregister(address, len),
+            _ => self.core.deregister(memory),
+        }
     }
 
     /// Ends this communicator's calls, from another thread; see [`AbortHandle`].
@@ -379,7 +405,7 @@ fn in_place_ranges(call: &Call, rank: Rank, size: u32) -> (Range<usize>, Range<u
 /// Its kernels are over before its control plane goes, which ends them if they cannot be.
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.engine.iter().for_each(|engine| engine.close());
+        self._links = self.engine.as_ref().and_then(|engine| engine.close());
     }
 }
 

@@ -4,7 +4,11 @@
 //! [`is_here`] is one load, and the rest of this module is never reached.
 
 mod engine;
+mod frame;
 mod line;
+mod proxy;
+mod way;
+mod windows;
 
 pub use ccl_transport_cuda::driver::{Attribute, Device, Driver, Kind, Version};
 pub use ccl_transport_cuda::engine::Ready;
@@ -49,6 +53,21 @@ pub(crate) fn current() -> Option<u32> {
         tracing::warn!(target: "cuda", %error, "the thread's device is not known");
         None
     })
+}
+
+/// The number of the device that some memory is on; `None` of the host's.
+pub(crate) fn number_of(address: usize) -> Result<Option<u32>> {
+    if !is_here() {
+        return Ok(None);
+    }
+    match driver()?.kind(address)? {
+        Kind::Host | Kind::Pinned => Ok(None),
+        Kind::Device(device) => Ok(Some(device)),
+        kind => {
+            let what = format!("registering {address:#x}, which is {kind}");
+            Err(Error::unsupported(what, "register memory of the host or of cudaMalloc"))
+        }
+    }
 }
 
 /// The same after the driver was looked for.

@@ -42,6 +42,8 @@ mod communicator;
 #[cfg(not(loom))]
 pub mod device;
 #[cfg(not(loom))]
+mod device_code;
+#[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]
 pub mod flight;
@@ -86,6 +88,7 @@ pub use {
     ccl_core::monitor::{Guard, Monitor},
     ccl_transport_shm::SharedMemory,
     communicator::{Communicator, Description},
+    device_code::device_code,
     element::{Element, F8E4M3, F8E5M2},
     gpudirect::gpudirect,
     group::{Batch, run_together},

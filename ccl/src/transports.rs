@@ -4,16 +4,13 @@ use crate::device;
 use ccl_core::Result;
 use ccl_core::bootstrap::Bootstrap;
 use ccl_core::communicator::{Communicator, Opener, Route};
-use ccl_core::config::{Config, Network, Origin};
+use ccl_core::config::{Config, Network};
 use ccl_core::error::RankList;
 use ccl_core::transport::Transport;
 use ccl_transport_ibverbs::choice::rails;
 use ccl_transport_ibverbs::{IbConfig, IbTransport, survey};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
-
-/// The variable that says how many pieces of a link may be on their way.
-const CREDITS: &str = "RDMACCL_CREDITS";
 
 /// What a configuration wants to be opened.
 pub(crate) struct Transports<'c> {
@@ -24,11 +21,12 @@ pub(crate) struct Transports<'c> {
 
 impl Opener for Transports<'_> {
     fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
+        let usual = ShmConfig::default();
         let shm = ShmConfig {
-            slot_bytes: self.config.slot_bytes,
-            credits: self.config.credits,
+            slot_bytes: self.config.slot_bytes.unwrap_or(usual.slot_bytes),
+            credits: self.config.credits.unwrap_or(usual.credits),
             host_id: self.config.host_id.clone(),
-            ..ShmConfig::default()
+            ..usual
         };
         Ok(vec![Box::new(ShmTransport::new(bootstrap.rank(), bootstrap.ranks(), &shm)?)])
     }
@@ -73,11 +71,9 @@ fn local_rank(bootstrap: &Bootstrap) -> u32 {
 
 /// RDMA, if this machine has it; where the user wants nothing else it must.
 fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>> {
-    // A number that nobody has chosen is no limit.
-    let is_chosen = config.origin(CREDITS) != Origin::Default || config.credits != Config::default().credits;
     let ib = IbConfig {
         slot_bytes: config.slot_bytes,
-        credits: is_chosen.then_some(config.credits),
+        credits: config.credits,
         ib: config.ib.clone(),
         // A call must not be given up before the link that it waits for.
         recovery: config.timeout / 2,
@@ -123,5 +119,97 @@ pub(crate) fn tell(core: &mut Communicator) {
              this is wanted",
             RankList(&peers)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffers, Communicator, ReduceOp, UniqueId};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// Ranks on pretended hosts, over TCP.
+    fn on_hosts<const N: usize>(hosts: [&str; N], body: impl Fn(&mut Communicator, &Config) + Sync) {
+        with_slots(None, hosts, body);
+    }
+
+    /// The same, with slots of so many bytes.
+    fn with_slots<const N: usize>(
+        slot_bytes: Option<usize>,
+        hosts: [&str; N],
+        body: impl Fn(&mut Communicator, &Config) + Sync,
+    ) {
+        let id = UniqueId::create(&Config::default()).unwrap();
+        std::thread::scope(|scope| {
+            for (rank, host) in (0..).zip(hosts) {
+                let (id, body) = (id, &body);
+                scope.spawn(move || {
+                    let mut config = Config::default();
+                    config.slot_bytes = slot_bytes;
+                    (config.net, config.host_id) = (Network::Tcp, Some(host.to_string()));
+                    let builder = Communicator::builder().rank(rank).size(N as u32).unique_id(id);
+                    body(&mut builder.config(config.clone()).build().unwrap(), &config);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn pieces_get_as_long_as_all_transports_take_by_which_they_may_go() {
+        let longest = |slot_bytes, hosts| {
+            let told = [const { AtomicUsize::new(0) }; 3];
+            with_slots(slot_bytes, hosts, |comm, config| {
+                let peers: Vec<_> = (0..3).filter(|peer| *peer != comm.rank()).collect();
+                let opener = Transports { config, device: None };
+                let links = comm.core().open_side_links(&opener, &peers).unwrap();
+                told[comm.rank() as usize].store(links.slot_bytes(), Ordering::Relaxed);
+                let calls = [100_000, 400_000].map(|count| vec![comm.rank() + 1; count]);
+                for mut call in calls {
+                    comm.all_reduce_in_place(&mut call, ReduceOp::Sum).unwrap();
+                    assert!(call.iter().all(|sum| *sum == 6));
+                }
+            });
+            told.map(AtomicUsize::into_inner)
+        };
+        assert_eq!(longest(None, ["a", "b", "c"]), [512 << 10; 3]);
+        assert_eq!(longest(None, ["a", "b", "b"]), [64 << 10; 3], "two share memory");
+        assert_eq!(longest(Some(256 << 10), ["a", "b", "c"]), [256 << 10; 3]);
+        assert_eq!(longest(Some(256 << 10), ["a", "b", "b"]), [256 << 10; 3]);
+    }
+
+    #[test]
+    fn side_links_carry_pieces_beside_calls() {
+        on_hosts(["a", "b", "a"], |comm, config| {
+            let rank = comm.rank();
+            assert_eq!(comm.core().hosts(), [0, 1, 0]);
+            let peers: &[u32] = if rank == 1 { &[0, 2] } else { &[1] };
+            let mut links = comm.core().open_side_links(&Transports { config, device: None }, peers).unwrap();
+            assert_eq!((links.peers(), links.slot_bytes()), (peers, 64 << 10));
+            // More than a link has credits for, to and from each peer at once.
+            let (mut sent, mut come) = (vec![0u32; peers.len()], vec![0u32; peers.len()]);
+            let own = Buffers::new(&[7; 200], &mut []);
+            let begin = Instant::now();
+            while come.iter().chain(&sent).any(|count| *count < 200) {
+                assert!(begin.elapsed() < Duration::from_secs(60), "rank {rank}: {sent:?} {come:?}");
+                for peer in 0..peers.len() {
+                    let piece = own.input().slice(0, sent[peer] as usize);
+                    if sent[peer] < 200 && links.send(peer, piece, u64::MAX - u64::from(sent[peer])).unwrap()
+                    {
+                        sent[peer] += 1;
+                    }
+                    while let Some(arrival) = links.peek(peer).unwrap() {
+                        assert_eq!(arrival.tag, u64::MAX - u64::from(come[peer]));
+                        assert_eq!(arrival.piece.len(), come[peer] as usize);
+                        links.release(peer).unwrap();
+                        come[peer] += 1;
+                    }
+                }
+                links.flush().unwrap();
+            }
+            while !links.flush().unwrap() {}
+            // Those of calls are others.
+            comm.all_reduce_in_place(&mut [1u8; 10], ReduceOp::Sum).unwrap();
+        });
     }
 }

@@ -159,13 +159,27 @@ fn long_calls_between_hosts_choose_what_crosses_once() {
             assert!(values.iter().all(|value| *value == 4.0));
             let (rank, bytes) = (comm.rank(), std::mem::size_of_val(&values[..]) as u64);
             let across = |key: &ccl::LinkKey| key.from == rank && key.to / 2 != rank / 2;
-            let sent: Vec<_> = comm.counters().into_iter().filter(|(key, _)| across(key)).collect();
-            assert!(sent.iter().all(|(key, _)| key.to % 2 == rank % 2), "{sent:?}");
-            assert_eq!(sent.iter().map(|(_, c)| c.bytes).sum::<u64>(), bytes / 2);
+            let sent = |comm: &Communicator| -> Vec<_> {
+                comm.counters().into_iter().filter(|(key, _)| across(key)).collect()
+            };
+            let bytes_of =
+                |sent: &[(ccl::LinkKey, ccl::Counters)]| sent.iter().map(|(_, c)| c.bytes).sum::<u64>();
+            let reduced = sent(&comm);
+            assert!(reduced.iter().all(|(key, _)| key.to % 2 == rank % 2), "{reduced:?}");
+            assert_eq!(bytes_of(&reduced), bytes / 2);
+            // Of a block for each rank, what belongs to the other host, once for both ranks of this one.
+            let mut block = vec![0.0f32; values.len() / 4];
+            comm.reduce_scatter(&values, &mut block, ReduceOp::Sum).unwrap();
+            assert!(block.iter().all(|value| *value == 16.0));
+            assert_eq!(bytes_of(&sent(&comm)) - bytes_of(&reduced), bytes / 4);
             names
         },
     );
-    assert_eq!(chosen, [["hierarchical"; 3]; 4]);
+    // Halving crosses as seldom in a reduce-scatter.
+    let fits = |[reduce, gather, scatter]: [&str; 3]| {
+        [reduce, gather] == ["hierarchical"; 2] && ["hierarchical", "halving"].contains(&scatter)
+    };
+    assert!(chosen.iter().all(|names| *names == chosen[0] && fits(*names)), "{chosen:?}");
     let one_host = on_hosts(
         4,
         |_| 0,

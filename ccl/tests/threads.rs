@@ -5,7 +5,8 @@ use ccl::cost::Constants;
 use ccl::{
     Buffers, Call, Collective, Communicator, Config, DataType, ErrorKind, ReduceOp, SharedMemory, UniqueId,
 };
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A machine so slow that also short calls are worth sharing, and tiles so short that there is something to share.
 fn config(threads: Threads) -> Config {
@@ -18,7 +19,7 @@ fn config(threads: Threads) -> Config {
     let mut config = Config::from_env().expect("a right environment");
     config.profile = Some(path.display().to_string());
     config.tile_bytes = Some(512);
-    config.slot_bytes = 4096;
+    config.slot_bytes = Some(4096);
     config.threads = threads;
     config
 }
@@ -157,16 +158,33 @@ fn a_shared_call_in_a_group_meets_one_by_itself() {
 /// A call that one rank does not make ends with an error that names it, whatever thread waits for it.
 #[test]
 fn who_does_not_come_is_named() {
+    let (called, done) = (AtomicU32::new(0), AtomicU32::new(0));
+    let wait_for = |count: &AtomicU32, ranks: u32| {
+        let begin = Instant::now();
+        while count.load(Ordering::Acquire) < ranks {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the other ranks");
+            std::thread::yield_now();
+        }
+    };
     let errors = on_ranks(3, &config(Threads::Exactly(2)), |mut comm| {
         let mine = vec![1i64; 30_001];
         let mut sum = vec![0; mine.len()];
         comm.all_reduce(&mine, &mut sum, ReduceOp::Sum).expect("all are there");
-        comm.set_timeout(Duration::from_millis(300));
-        if comm.rank() == 1 {
-            std::thread::sleep(Duration::from_millis(1500));
-            return None;
+        match comm.rank() {
+            // Whose deadline it is: the other one waits, or is about to.
+            0 => {
+                comm.set_timeout(Duration::from_secs(1));
+                wait_for(&called, 1);
+            }
+            1 => {
+                wait_for(&done, 2);
+                return None;
+            }
+            _ => drop(called.fetch_add(1, Ordering::AcqRel)),
         }
-        Some(comm.all_reduce(&mine, &mut sum, ReduceOp::Sum).expect_err("rank 1 does not come"))
+        let error = comm.all_reduce(&mine, &mut sum, ReduceOp::Sum).expect_err("rank 1 does not come");
+        done.fetch_add(1, Ordering::AcqRel);
+        Some(error)
     });
     for error in errors.into_iter().flatten() {
         assert!(matches!(error.kind(), ErrorKind::Verdict(_)), "{error}");

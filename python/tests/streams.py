@@ -104,6 +104,8 @@ class Streams(Ranks):
         source, found = self.mine(), torch.empty_like(ONES, device="cuda:0")
         parts = [(ONES * 7).to("cuda:0") for _ in range(WORLD)]
         side = self.fake.new_stream(0)
+        # What writes the parts themselves is not to come after what is written in their place.
+        self.fake.synchronize(0)
         gate = self.held()
         if self.rank == 0:
             work = dist.scatter(found, parts, async_op=True)

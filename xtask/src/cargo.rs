@@ -68,6 +68,9 @@ pub(crate) fn tsan() -> Outcome {
     tests_under_tsan
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
+        // Suppressions name functions that are inlined.
+        .env("CARGO_PROFILE_FAST_DEBUG", "line-tables-only")
+        .env("CARGO_PROFILE_FAST_STRIP", "none")
         // A report makes the test program exit with an error at its end.
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         // One at a time: the harness itself then shares less between threads.

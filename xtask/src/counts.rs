@@ -9,19 +9,28 @@ use crate::tally::Outcome;
 use crate::tools;
 use std::fmt::Write as _;
 
-/// Bytes, and a number of calls that is a multiple of how often slots and credits come round.
-const SIZES: [(u64, u64); 3] = [(8, 512), (1024, 512), (65536, 128)];
+/// Links, bytes, and a number of calls that is a multiple of how often slots, credits, receives and completions come round.
+const CASES: [(&str, u64, u64); 5] =
+    [("shm", 8, 512), ("shm", 1024, 512), ("shm", 65536, 128), ("ib", 8, 512), ("ib", 1024, 512)];
 const RANKS: u64 = 2;
-/// Where the instructions of each size stand, for people and for comparison.
+/// What counts: the calls, and not what the fake libibverbs does in them. Callgrind turns over at begin and end of each.
+const COUNTED: [&str; 4] = [
+    "two_ranks::all_reduces*",
+    "ccl_fake_ibverbs::ffi::queue_pair::post_send",
+    "ccl_fake_ibverbs::ffi::queue_pair::post_recv",
+    "ccl_fake_ibverbs::ffi::queue_pair::poll_cq",
+];
+/// Where the instructions of each case stand, for people and for comparison.
 const RECORD: &str = "benches/instructions.txt";
 const HEADER: &str = "\
 # Instructions of an all_reduce on one of two ranks, counted by callgrind: `cargo xtask counts` fails where one of
 # them is 5 % above its number here. The difference between runs of 3N and of N calls of ccl/examples/two_ranks.rs,
-# release profile, x86-64, halved: it holds the engine, the reduction and the shared-memory links, no waiting, and
-# no argument checks of the communicator. It repeats to within one instruction. It depends on the kernels, which valgrind's own idea of
-# the CPU decides (valgrind 3.19 has no AVX-512), and a little on the compiler and on the C library's memcpy.
+# release profile, x86-64, halved: it holds the engine, the reduction and the links (shared memory, or queue pairs without
+# what libibverbs does: one post, and a poll and a half), no waiting, and no argument checks of the communicator. It repeats to
+# within one instruction. It depends on the kernels, which valgrind's own idea of the CPU decides (valgrind 3.19 has no
+# AVX-512), and a little on the compiler and on the C library's memcpy.
 #
-# kernels  bytes  instructions
+# links  kernels  bytes  instructions
 ";
 
 pub(crate) fn check() -> Outcome {
@@ -39,17 +48,19 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-fn example() -> String {
-    target().join("release/examples/two_ranks").to_string_lossy().into_owned()
+fn example(links: &str, bytes: u64, calls: u64) -> String {
+    let program = target().join("release/examples/two_ranks");
+    format!("{} --links {links} --iterations {calls} --bytes {bytes}", program.display())
 }
 
-/// There are none, yielding included, in any number of calls: so N and 3N give the same.
+/// There are none, yielding included, in any number of calls: so N and 3N give the same. A fake libibverbs makes its own.
 fn system_calls() -> Result<u64, String> {
     let log = target().join("strace.txt");
-    for (bytes, calls) in SIZES {
+    let cases = || CASES.into_iter().filter(|(links, ..)| *links == "shm");
+    for (links, bytes, calls) in cases() {
         for calls in [calls, 3 * calls] {
-            let line = format!("strace -f -o {} {}", log.display(), example());
-            read(command(&line).args(["--iterations", &calls.to_string(), "--bytes", &bytes.to_string()]))?;
+            let line = format!("strace -f -o {} {}", log.display(), example(links, bytes, calls));
+            read(&mut command(&line))?;
             let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
             let made = between_marks(&text).ok_or("strace did not see the example's begin and end")?;
             println!("system calls in {calls} all_reduces of {bytes} bytes: {}", made.len());
@@ -58,7 +69,7 @@ fn system_calls() -> Result<u64, String> {
             }
         }
     }
-    Ok(SIZES.len() as u64)
+    Ok(cases().count() as u64)
 }
 
 /// The lines between the one that writes `begin` and the one that writes `end`.
@@ -73,20 +84,24 @@ fn instructions() -> Result<u64, String> {
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();
     let (mut passed, mut now) = (0, HEADER.to_string());
     let mut worse = Vec::new();
-    for (bytes, calls) in SIZES {
-        let (kernels, short) = total(calls, bytes)?;
-        let (_, long) = total(3 * calls, bytes)?;
+    for (links, bytes, calls) in CASES {
+        let (kernels, short) = total(links, bytes, calls)?;
+        let (_, long) = total(links, bytes, 3 * calls)?;
         let each = (long - short) / (2 * calls * RANKS);
-        println!("instructions of an all_reduce of {bytes} bytes on each of two ranks: {each} ({kernels})");
-        let _ = writeln!(now, "{kernels:<9}  {bytes:>5}  {each:>12}");
-        match number(&recorded, &kernels, bytes) {
+        println!(
+            "instructions of an all_reduce of {bytes} bytes on each of two ranks over {links}: {each} ({kernels})"
+        );
+        let _ = writeln!(now, "{links:<7}  {kernels:<7}  {bytes:>5}  {each:>12}");
+        match number(&recorded, [links, &kernels, &bytes.to_string()]) {
             // A twentieth is more than compilers differ by, and less than a needless step costs.
             Some(before) if each * 20 > before * 21 => {
-                worse.push(format!("{each} for {bytes} bytes where it says {before}"));
+                worse.push(format!("{each} for {bytes} bytes over {links} where it says {before}"));
             }
             Some(_) => passed += 1,
             // Another CPU, or another valgrind: nothing is wrong, and there is nothing to compare with.
-            None => println!("not compared: {RECORD} has no number for {bytes} bytes with {kernels} kernels"),
+            None => println!(
+                "not compared: {RECORD} has no number for {bytes} bytes over {links} with {kernels} kernels"
+            ),
         }
     }
     let fresh = target().join("instructions.txt");
@@ -97,22 +112,22 @@ fn instructions() -> Result<u64, String> {
     Err(format!("{RECORD}: {}; find out why, or copy {} there", worse.join(", "), fresh.display()))
 }
 
-/// The recorded number of a size.
-fn number(recorded: &str, kernels: &str, bytes: u64) -> Option<u64> {
+/// The recorded number of links, kernels and bytes.
+fn number(recorded: &str, case: [&str; 3]) -> Option<u64> {
     let lines = recorded.lines().filter(|line| !line.starts_with('#'));
     let mut rows = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row.len() == 3 && row[0] == kernels && row[1] == bytes.to_string())?;
-    row[2].parse().ok()
+    let row = rows.find(|row| row.len() == 4 && row[..3] == case)?;
+    row[3].parse().ok()
 }
 
 /// Which kernels ran, and the instructions of all warm-up and counted calls on both ranks, without the set-up.
-fn total(calls: u64, bytes: u64) -> Result<(String, u64), String> {
+fn total(links: &str, bytes: u64, calls: u64) -> Result<(String, u64), String> {
     let out = target().join("callgrind.out");
+    let toggles: String = COUNTED.iter().map(|function| format!(" --toggle-collect={function}")).collect();
     let line = format!(
-        "valgrind --tool=callgrind --toggle-collect=two_ranks::all_reduces --callgrind-out-file={} {} \
-         --iterations {calls} --bytes {bytes}",
+        "valgrind --tool=callgrind{toggles} --callgrind-out-file={} {}",
         out.display(),
-        example()
+        example(links, bytes, calls)
     );
     // Valgrind counts each byte of a `rep movsb`: keep the C library from copying that way.
     let tunable = "glibc.cpu.x86_rep_movsb_threshold=1073741824";
@@ -136,9 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn recorded_numbers_are_found_by_kernels_and_size() {
-        let recorded = "# avx2 8 1\navx2      8  1544\navx2  1024  1884\n";
-        assert_eq!(number(recorded, "avx2", 8), Some(1544));
-        assert_eq!(number(recorded, "avx512", 8), None);
+    fn recorded_numbers_are_found_by_links_kernels_and_bytes() {
+        let recorded = "# shm avx2 8 1\nib avx2 8 3\nshm    avx2      8  1544\nshm avx2  1024  1884\n";
+        assert_eq!(number(recorded, ["shm", "avx2", "8"]), Some(1544));
+        assert_eq!(number(recorded, ["ib", "avx2", "8"]), Some(3));
+        assert_eq!(number(recorded, ["shm", "avx512", "8"]), None);
     }
 }

@@ -1,34 +1,47 @@
-//! The program that a machine with a GPU is given, where there need be neither Rust nor a network.
+//! The program that a machine with a GPU is given, where there need be neither Rust nor a network; with the library that it calls.
 
 use crate::shell::{capture, command, root};
 use serde_json::Value;
 use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Where `gpu/check.sh` looks for it.
-const PLACE: &str = "gpu/bin/ccl-gpu-check";
+/// Where `gpu/check.sh` looks for them.
+const FOLDER: &str = "gpu/bin";
 
-/// What may travel with the sources; it is some megabytes.
+/// What each may have, to travel with the sources; it is some megabytes.
 const BYTES: u64 = 16 << 20;
 
-/// Builds it, puts it in its place, and says how it is used.
+/// Builds them, puts them in their place, and says how they are used.
 pub(crate) fn place() -> Result<(), String> {
-    let mut cargo = command("cargo build --locked --release --package ccl-gpu-check");
-    // Its code and nothing else. Of shared objects it needs those of the C library, and libgcc_s; the driver it opens.
+    let mut cargo = command("cargo build --locked --release --package ccl-gpu-check --package ccl-ffi");
+    // Their code and nothing else. Of shared objects they need those of the C library, and libgcc_s; the driver they open.
     cargo.args(["--config", "profile.release.strip=true", "--config", "profile.release.debug=false"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     let messages = capture(&mut cargo)?;
-    let program = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = program.filter_map(|message| message["executable"].as_str().map(String::from)).next_back();
-    let program = program.ok_or("cargo names no program that it has built")?;
-    let to = root().join(PLACE);
+    let built = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = built.flat_map(|message| match message["filenames"].as_array() {
+        Some(files) => files.iter().filter_map(|file| file.as_str().map(PathBuf::from)).collect(),
+        None => Vec::new(),
+    });
+    let files: Vec<PathBuf> = files.collect();
+    for name in ["ccl-gpu-check", "librdmaccl.so"] {
+        let file = files.iter().find(|file| file.ends_with(name));
+        bring(file.ok_or_else(|| format!("cargo names no {name} that it has built"))?, name)?;
+    }
+    println!("on the machine with the GPU: gpu/check.sh");
+    Ok(())
+}
+
+fn bring(from: &Path, name: &str) -> Result<(), String> {
+    let to = root().join(FOLDER).join(name);
     let fail = |e| format!("{}: {e}", to.display());
     fs::create_dir_all(to.parent().unwrap_or(&to)).map_err(fail)?;
     // A copy keeps the rights; a program that runs keeps its file.
     let _ = fs::remove_file(&to);
-    let bytes = fs::copy(&program, &to).map_err(fail)?;
+    let bytes = fs::copy(from, &to).map_err(fail)?;
     if bytes > BYTES {
-        return Err(format!("{PLACE}: {bytes} bytes, more than {BYTES}"));
+        return Err(format!("{FOLDER}/{name}: {bytes} bytes, more than {BYTES}"));
     }
-    println!("{PLACE}: {:.1} MB. On the machine with the GPU: gpu/check.sh", bytes as f64 / 1e6);
+    println!("{FOLDER}/{name}: {:.1} MB", bytes as f64 / 1e6);
     Ok(())
 }

@@ -3,7 +3,9 @@
 //! Nothing that is installed holds the prefix: the folder may be moved or packed. Each file is written beside its place
 //! and renamed, so a program that runs keeps the library that it has mapped.
 
+use crate::kernels;
 use crate::shell::{capture, command, root};
+use ccl_transport_cuda::code::FOLDER;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -38,7 +40,7 @@ pub(crate) fn staged(prefix: &Path) -> Result<PathBuf, String> {
 }
 
 /// Builds with a cargo profile and installs into `folder`; which files and links are there now.
-pub(crate) fn install(folder: &Path, profile: &str) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn install(folder: &Path, profile: &str, device_code: bool) -> Result<Vec<PathBuf>, String> {
     let built = build(profile)?;
     let mut place = Place { folder, placed: Vec::new() };
     for header in HEADERS {
@@ -49,6 +51,18 @@ pub(crate) fn install(folder: &Path, profile: &str) -> Result<Vec<PathBuf>, Stri
     place.link(&file, &format!("lib/{soname}"))?;
     place.link(&soname, "lib/librdmaccl.so")?;
     place.copy(&built.archive, "lib/librdmaccl.a", 0o644)?;
+    // Of an older version it would never be taken.
+    let code = folder.join("lib").join(FOLDER);
+    if let Err(why) = fs::remove_dir_all(&code)
+        && code.exists()
+    {
+        return Err(format!("{}: {why}", code.display()));
+    }
+    if device_code {
+        for (path, content) in kernels::machine_code()? {
+            place.write(&content, &format!("lib/{FOLDER}/{path}"), 0o644)?;
+        }
+    }
     for (path, template) in TEMPLATES {
         place.write(filled(template).as_bytes(), path, 0o644)?;
     }

@@ -25,6 +25,7 @@ mod gpu;
 mod install;
 mod kernels;
 mod licences;
+mod nccl;
 mod peers;
 mod perf;
 mod readme;
@@ -53,7 +54,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Every check below
-    Test,
+    Test {
+        /// Remove what a check that passed has built or downloaded for itself alone: half of the disk space does then
+        #[arg(long)]
+        sweep: bool,
+    },
     /// Write the generated files
     Gen {
         /// Only compare them with what would be written
@@ -68,9 +73,16 @@ enum Command {
         /// Cargo's profile to build with
         #[arg(long, default_value = "release")]
         profile: String,
+        /// With the kernels as machine code for sm_75 to sm_120, by the pinned assembler from PyPI: drivers need not compile them then
+        #[arg(long)]
+        device_code: bool,
     },
     /// Build the program that checks the kernels on a GPU into gpu/bin, for gpu/check.sh on a machine without Rust
-    Gpu,
+    Gpu {
+        /// Bring NCCL along, to be measured beside: from PyPI, cut down to devices of this compute capability, like 90
+        #[arg(long, value_name = "CAPABILITY")]
+        nccl: Option<u32>,
+    },
     /// Random faults in real processes, every outcome checked: --seed S --faults N; --help has all options
     Chaos {
         /// Options of the runner
@@ -195,19 +207,43 @@ impl Check {
             Check::Readme => readme::check(),
         }
     }
+
+    /// The folder in the target folder that it shares with no other check.
+    fn folder(self) -> Option<&'static str> {
+        match self {
+            Check::Loom => Some("loom"),
+            Check::Tsan => Some("tsan"),
+            Check::Fuzz { .. } => Some("fuzz"),
+            Check::Abi => Some("abi"),
+            Check::SoftrocePart => Some("softroce"),
+            Check::Kernels { .. } => Some("kernels"),
+            Check::Torch => Some("torch"),
+            _ => None,
+        }
+    }
+
+    fn sweep(self) -> Result<(), String> {
+        let Some(folder) = self.folder().map(|name| shell::target().join(name)).filter(|f| f.exists()) else {
+            return Ok(());
+        };
+        std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let checks: &[Check] = match &arguments.command {
-        Command::Test => &ALL,
+        Command::Test { .. } => &ALL,
         Command::Gen { check: true } => &[Check::Generated],
         Command::Gen { check: false } => return written("generated", generate::write()),
-        Command::Install { prefix, profile } => {
-            let placed = install::staged(prefix).and_then(|folder| install::install(&folder, profile));
+        Command::Install { prefix, profile, device_code } => {
+            let placed =
+                install::staged(prefix).and_then(|folder| install::install(&folder, profile, *device_code));
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
-        Command::Gpu => return succeeded(gpu::place()),
+        Command::Gpu { nccl } => {
+            return succeeded(gpu::place().and_then(|()| nccl.map_or(Ok(()), nccl::place)));
+        }
         Command::Chaos { options } => return succeeded(chaos::with(options)),
         Command::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
         Command::One(check) => &[*check],
@@ -216,7 +252,13 @@ fn main() -> ExitCode {
     for check in checks {
         println!("==> {check:?}");
         let start = Instant::now();
-        let outcome = check.run();
+        let mut outcome = check.run();
+        if matches!(arguments.command, Command::Test { sweep: true })
+            && outcome.is_clean()
+            && let Err(why) = check.sweep()
+        {
+            outcome = Outcome::Failed(why);
+        }
         println!("<== {check:?}: {outcome} ({:.0} s)\n", start.elapsed().as_secs_f64());
         total.add(&format!("{check:?}"), outcome, arguments.no_skip);
     }

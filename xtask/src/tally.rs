@@ -23,6 +23,11 @@ impl Outcome {
     pub(crate) fn tests(passed: u64, failed: Vec<String>) -> Outcome {
         Outcome::Tests { passed, failed, skipped: 0 }
     }
+
+    /// All of it has run, and passed.
+    pub(crate) fn is_clean(&self) -> bool {
+        matches!(self, Outcome::Tests { failed, skipped: 0, .. } if failed.is_empty())
+    }
 }
 
 impl fmt::Display for Outcome {

@@ -260,6 +260,16 @@ static void run(const struct library *library, const struct cell *cell, struct c
     fflush(stdout);
 }
 
+/* Calls for so long: the kernel needs some tenths of a second until it has spread new processes over the cores. */
+static void warm_up(const struct library *library, double seconds) {
+    double start = now(), spent;
+    do {
+        for (int i = 0; i < 100; i++) library->barrier(library->context);
+        spent = now() - start;
+        library->largest(library->context, &spent, 1);
+    } while (spent < seconds);
+}
+
 void measure(struct library *library, int argc, char **argv) {
     double seconds = 0.1;
     bool own = false;
@@ -289,6 +299,7 @@ void measure(struct library *library, int argc, char **argv) {
     memset(first, 0, largest);
     memset(second, 0, largest);
     if (library->rank == 0) printf("version\t%s\n", library->version);
+    warm_up(library, 0.3);
     for (int i = 0; i < count; i++) {
         struct call call = place(library, &cells[i], first, second);
         run(library, &cells[i], &call, seconds, times);

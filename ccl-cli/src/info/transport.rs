@@ -124,6 +124,7 @@ fn gpu(config: &Config) -> Transport {
     let works = match devices {
         Ok(devices) => {
             notes.extend(devices.iter().map(|device| format!("works: {device}")));
+            notes.extend(ccl::device_code(config).unwrap_or_else(|error| vec![error.to_string()]));
             notes.extend(gpudirect(config));
             true
         }
@@ -136,15 +137,15 @@ fn gpu(config: &Config) -> Transport {
     Transport { name: "cuda", what, works, notes }
 }
 
-/// What NICs could do with the memory of GPUs.
+/// What NICs do with the memory of GPUs.
 fn gpudirect(config: &Config) -> Vec<String> {
-    let unused = "GPUDirect RDMA: no call uses it, what goes between hosts goes through pinned host memory";
+    let what = "GPUDirect RDMA, for what kernels send to other hosts and get from there";
     match ccl::gpudirect(config) {
         Ok(pairs) => {
-            let told = pairs.into_iter().map(|pair| format!("it could be, of {pair}"));
-            std::iter::once(format!("{unused}; what would be chosen:")).chain(told).collect()
+            let told = pairs.into_iter().map(|pair| format!("chosen for {pair}"));
+            std::iter::once(format!("{what} (RDMACCL_GPUDIRECT={}):", config.gpudirect)).chain(told).collect()
         }
-        Err(error) => vec![format!("{unused}; nor could any: {error}")],
+        Err(error) => vec![format!("{what}: none, as {error}")],
     }
 }
 

@@ -103,7 +103,10 @@ impl Machine {
     }
 
     fn of(config: Config, model: Model) -> Machine {
-        Machine { model: Model { slot_bytes: config.slot_bytes, ..model }, config }
+        Machine {
+            model: Model { slot_bytes: config.slot_bytes.unwrap_or(model.slot_bytes), ..model },
+            config,
+        }
     }
 
     /// What a communicator would do for blocks of so many bytes, unless it is told to use `only`.

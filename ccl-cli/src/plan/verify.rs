@@ -35,10 +35,8 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
-    let credits = match arguments.credits {
-        Some(credits) => credits,
-        None => Config::from_env()?.credits.min(SLOTS_PER_LINK),
-    };
+    let usual = || Config::from_env().map(|c| c.credits.map_or(SLOTS_PER_LINK, |n| n.min(SLOTS_PER_LINK)));
+    let credits = arguments.credits.map_or_else(usual, Ok)?;
     let limits = Limits { credits, ..Limits::default() };
     match (subject::collective(&arguments.what), arguments.ranks) {
         (Ok(collective), Some(ranks)) => built_in(arguments, collective, ranks, &limits),

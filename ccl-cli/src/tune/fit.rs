@@ -16,7 +16,7 @@ impl Sample {
     /// By what factor the call took longer than these constants predict, as a logarithm.
     pub(super) fn error(&self, constants: Constants) -> f64 {
         let model = Model { constants, ..self.model };
-        (self.ns / self.demand.price(&model, self.block_bytes, self.tile_bytes)).ln()
+        (self.ns / self.demand.price(&model, self.block_bytes, self.tile_bytes).ns).ln()
     }
 }
 

@@ -133,7 +133,7 @@ impl Cluster {
             let mut schedule = Schedule::bind(spec, rank, program, &mut network.ends_of(rank))?;
             let tag = 0x5eed ^ (settings.faults.stray == Some(rank)) as u64;
             if let Some(shortcuts) = &shortcuts {
-                let from = ReferFrom { piece: 1, written_buffer: 0 };
+                let from = ReferFrom::ALWAYS;
                 schedule.allow_references(program, shortcuts.refers(rank), from)?;
                 schedule.allow_offers(program, shortcuts.offers(rank))?;
             }

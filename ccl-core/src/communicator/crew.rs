@@ -113,7 +113,7 @@ impl Crew {
         schedule: usize,
         layout: &Layout,
         reducer: Reducer,
-        streams: bool,
+        streams: Option<plans::Streams>,
     ) -> Result<Arc<[Arc<Task>]>> {
         let bound = self.schedules(schedule);
         bound.map(|bound| plans::task(bound, layout.clone(), reducer, streams)).collect()

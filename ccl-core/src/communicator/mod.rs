@@ -21,6 +21,7 @@ mod plans;
 mod prepare;
 mod record;
 mod routes;
+mod side;
 mod table;
 mod together;
 mod transfers;
@@ -41,13 +42,14 @@ use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 use crew::Crew;
 use operation::is_long;
-pub use operation::{Operation, PIECE_BYTES};
+pub use operation::{Operation, PIECE_BYTES, Transfer, What};
 use patience::{Patience, Room, Wait};
 use plans::Plans;
 pub use prepare::Explanation;
 pub use record::Record;
 pub use routes::Route;
 use routes::{Introduction, Routes};
+pub use side::SideLinks;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 pub use table::RouteTable;
@@ -120,6 +122,8 @@ pub struct Communicator {
     algorithm: Option<&'static str>,
     /// What the calls that are made now may wait, if it is not what the configuration says.
     limit: Option<Duration>,
+    /// Whether the last look at the peers' health and the deadline has seen why a call may wait in vain.
+    is_troubled: bool,
     /// Calls made so far.
     sequence: u64,
     /// Collectives that were prepared and have no number yet: those of the group that is being prepared.
@@ -135,9 +139,14 @@ pub type KernelObserver = Box<dyn Fn() -> KernelState + Send + Sync>;
 
 impl Communicator {
     /// A communicator of one rank: every collective is a copy. It can be aborted by this handle. Its flight record lies in
-    /// `memory`.
-    pub fn alone(config: Config, abort: &AbortHandle, memory: Memory) -> Result<Communicator> {
-        let introduction = Introduction::of_one_alone();
+    /// `memory`. No transport is opened.
+    pub fn alone(
+        config: Config,
+        opener: &dyn Opener,
+        abort: &AbortHandle,
+        memory: Memory,
+    ) -> Result<Communicator> {
+        let introduction = Introduction::of_one_alone(opener.place());
         let crew = Crew::alone(&config, &introduction);
         let routes = (Routes::new(0, Vec::new(), vec![introduction]), crew);
         // It has nothing to choose.
@@ -207,6 +216,7 @@ impl Communicator {
             transfers: Transfers::default(),
             algorithm: None,
             limit: None,
+            is_troubled: false,
             sequence: 0,
             unnumbered: 0,
             recorder,

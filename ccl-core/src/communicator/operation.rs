@@ -16,20 +16,26 @@ pub struct Operation<'b> {
 
 /// The kinds of calls.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub enum What {
+    /// A collective with blocks of one length.
     Collective(Call),
-    /// Its count is not looked at.
+    /// A collective whose blocks differ. The call's count is not looked at.
     Uneven(Call, Blocks),
+    /// To a rank, which receives it.
     Send(Transfer),
+    /// From a rank, which sends it.
     Receive(Transfer),
 }
 
 /// What two ranks agree on when one sends and the other receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Transfer {
-    pub(super) peer: Rank,
-    pub(super) dtype: DataType,
-    pub(super) count: usize,
+pub struct Transfer {
+    /// The other rank.
+    pub peer: Rank,
+    /// The type of the elements.
+    pub dtype: DataType,
+    /// How many.
+    pub count: usize,
 }
 
 impl<'b> Operation<'b> {
@@ -54,6 +60,11 @@ impl<'b> Operation<'b> {
         Operation { what: What::Receive(Transfer { peer, dtype, count }), buffers }
     }
 
+    /// What to do.
+    pub fn what(&self) -> &What {
+        &self.what
+    }
+
     /// The memory that it was given.
     pub fn buffers(&self) -> Buffers<'b> {
         self.buffers
@@ -62,14 +73,6 @@ impl<'b> Operation<'b> {
     /// The same call with other memory, which lies in place where this does.
     pub fn with_buffers<'o>(self, buffers: Buffers<'o>) -> Operation<'o> {
         Operation { what: self.what, buffers }
-    }
-
-    /// The collective with blocks of one length that it is, if it is one.
-    pub fn even(&self) -> Option<&Call> {
-        match &self.what {
-            What::Collective(call) => Some(call),
-            _ => None,
-        }
     }
 
     /// The parts of the receive buffer that it writes, in bytes; the others keep what they hold.
@@ -127,6 +130,11 @@ mod tests {
         Call { collective, count, dtype: DataType::F32, op: ReduceOp::Sum, root: 0 }
     }
 
+    fn count(operation: &Operation<'_>) -> usize {
+        let What::Collective(call) = operation.what() else { panic!("no collective of even blocks") };
+        call.count
+    }
+
     #[test]
     fn pieces_cover_a_long_call_once_and_in_order() {
         let most = PIECE_BYTES / 4;
@@ -134,7 +142,7 @@ mod tests {
         let start = input.as_ptr().addr();
         let buffers = Buffers::new(&input, &mut output);
         let pieces = Operation::collective(call(Collective::AllReduce, 2 * most + 3), buffers).cut();
-        let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+        let counts: Vec<_> = pieces.iter().map(count).collect();
         assert_eq!(counts, [most, most, 3]);
         let ranges: Vec<_> = pieces
             .iter()
@@ -148,7 +156,7 @@ mod tests {
         for gib in [1, 3, 100] {
             let call = call(Collective::AllReduce, (gib << 28) + 1);
             let pieces = Operation::collective(call, Buffers::new(&[], &mut [])).cut();
-            let counts: Vec<_> = pieces.iter().map(|piece| piece.even().unwrap().count).collect();
+            let counts: Vec<_> = pieces.iter().map(count).collect();
             assert!(counts.len() <= MOST_PIECES && counts.len() > MOST_PIECES / 2, "{}", counts.len());
             assert_eq!(counts.iter().sum::<usize>(), call.count);
         }

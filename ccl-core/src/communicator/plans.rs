@@ -111,7 +111,7 @@ impl Plans {
         schedule: usize,
         layout: Layout,
         reducer: Reducer,
-        streams: bool,
+        streams: Option<Streams>,
     ) -> Result<Arc<Task>> {
         task(&self.schedules[schedule], layout, reducer, streams)
     }
@@ -123,15 +123,24 @@ impl Plans {
     }
 }
 
+/// Writing past the caches, with two buffers or in place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    pub(super) in_place: bool,
+}
+
 /// A task of a schedule, which writes past the caches if it `streams`.
 pub(super) fn task(
     schedule: &Schedule,
     layout: Layout,
     reducer: Reducer,
-    streams: bool,
+    streams: Option<Streams>,
 ) -> Result<Arc<Task>> {
     let task = schedule.task(layout, reducer)?;
-    Ok(Arc::new(if streams { task.streaming(schedule) } else { task }))
+    Ok(Arc::new(match streams {
+        Some(Streams { in_place }) => task.streaming(schedule, in_place),
+        None => task,
+    }))
 }
 
 /// Multiplies and rotates word by word: calls are few words of our own making, so no attacker picks them

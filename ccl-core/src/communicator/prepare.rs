@@ -1,6 +1,7 @@
 //! Preparing a call: choosing, planning, proving, connecting and binding. Done once per kind of call.
 
-use super::plans::{PlanKey, Prepared};
+use super::patience::Room;
+use super::plans::{PlanKey, Prepared, Streams};
 use super::routes::Routes;
 use super::{Call, Communicator, fingerprint};
 use crate::ReduceOp;
@@ -38,8 +39,15 @@ pub struct Explanation {
 /// one up to this size; above it the proof would be felt at start-up.
 const PROVE_UP_TO: u32 = 64;
 
-/// From which sizes mapped memory is referred to, as measured between two cores with 1 MiB of cache each.
-pub(super) const REFER_FROM: ReferFrom = ReferFrom { piece: 8 << 10, written_buffer: 2 << 20 };
+/// From which sizes mapped memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
+/// rank and with up to four ranks on each.
+pub(super) fn refer_from(is_crowded: bool) -> ReferFrom {
+    ReferFrom {
+        piece: 8 << 10,
+        written_buffer: 2 << 20,
+        rooted_buffer: if is_crowded { 256 << 10 } else { 0 },
+    }
+}
 
 /// What this process has proved, for ranks that are threads and for communicators that come and go; with what may
 /// travel by reference.
@@ -90,7 +98,7 @@ impl Communicator {
             this.schedule(call, choice.algorithm, shares)
         })?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, shares, "prepared");
-        let streams = !in_place && self.streams(&layout);
+        let streams = self.streams(&layout, in_place);
         let shared = match shares {
             1 => Arc::default(),
             _ => self.crew.tasks(schedule, &layout, reducer, streams)?,
@@ -139,7 +147,7 @@ impl Communicator {
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
             this.schedule(&even, choice.algorithm, 1)
         })?;
-        let streams = !in_place && self.streams(&layout);
+        let streams = self.streams(&layout, in_place);
         Ok(Prepared::unshared(schedule, self.plans.task(schedule, layout, reducer, streams)?, about))
     }
 
@@ -158,9 +166,11 @@ impl Communicator {
         candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
     }
 
-    /// Whether a call with buffers of its own for the result writes it past the caches.
-    pub(super) fn streams(&self, layout: &Layout) -> bool {
-        self.model.streams(layout.input_bytes() + layout.output_bytes())
+    /// Whether a call writes past the caches what it does not read.
+    pub(super) fn streams(&self, layout: &Layout, in_place: bool) -> Option<Streams> {
+        let (input, output) = (layout.input_bytes(), layout.output_bytes());
+        let bytes = if in_place { input.max(output) } else { input + output };
+        self.model.streams(bytes).then_some(Streams { in_place })
     }
 
     /// The operator's kernel; that of a collective which does not reduce only copies.
@@ -226,11 +236,12 @@ impl Communicator {
         let spec = self.spec(collective, root, algorithm)?;
         let shortcuts = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
+        let refer_from = refer_from(self.room == Room::Crowded);
         let bind = |routes: &mut Routes| {
             let rank = routes.rank();
             let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;
             if let Some(shortcuts) = &shortcuts {
-                schedule.allow_references(&program, shortcuts.refers(rank), REFER_FROM)?;
+                schedule.allow_references(&program, shortcuts.refers(rank), refer_from)?;
                 if routes.takes_offers() {
                     schedule.allow_offers(&program, shortcuts.offers(rank))?;
                 }

@@ -16,9 +16,11 @@ use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Piece, PieceMut};
 use crate::transport::{
     Arrival, Counters, Exchange, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory,
+    Window,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 /// With several transports none can be slept in without deafness to the others, so sleeps are short.
@@ -77,7 +79,10 @@ impl Routes {
             routes.transports.extend(opener.network(bootstrap)?);
             let own = Introduction::of(rank, config, &routes.transports, opener)?;
             routes.introductions = own.exchange(bootstrap)?;
+            routes.meet();
         }
+        let (ranks, cores) = routes.crowd(rank);
+        routes.transports.iter_mut().for_each(|transport| transport.set_crowd(ranks, cores));
         Ok(routes)
     }
 
@@ -136,8 +141,17 @@ impl Routes {
 
     /// Opens every link that the program uses.
     pub(super) fn connect(&mut self, program: &Program, exchange: &mut dyn Exchange) -> Result<()> {
+        self.open_links(links_of(program, self.rank), exchange)
+    }
+
+    /// Opens these links.
+    pub(super) fn open_links(
+        &mut self,
+        links: impl IntoIterator<Item = LinkKey>,
+        exchange: &mut dyn Exchange,
+    ) -> Result<()> {
         let mut wanted: BTreeMap<usize, Vec<LinkKey>> = BTreeMap::new();
-        for key in links_of(program, self.rank) {
+        for key in links {
             let peer = if key.from == self.rank { key.to } else { key.from };
             wanted.entry(self.choose(peer)?).or_default().push(key);
         }
@@ -154,6 +168,13 @@ impl Routes {
         fresh.dedup();
         self.tell(&fresh);
         Ok(())
+    }
+
+    /// The ends of the first links to and from a peer.
+    pub(super) fn ends_of(&mut self, peer: Rank) -> Result<(SenderId, ReceiverId)> {
+        let index = self.choose(peer)?;
+        let sender = self.transports[index].sender(&[peer], 0)?;
+        Ok((SenderId(global(index, sender.0)?), self.receiver(peer, 0)?))
     }
 
     /// Logs how these peers are reached, once for each: the table that `RDMACCL_DEBUG=net` shows.
@@ -238,10 +259,24 @@ impl Routes {
         self.transports.iter().map(|t| t.memory()).sum()
     }
 
-    /// The longest piece that every transport takes, and the credits that every link has for pieces of any length; `None` without
-    /// transports.
+    /// Lets the transports between hosts settle how long their pieces get.
+    fn meet(&mut self) {
+        let local =
+            self.transports.iter().map(|t| t.capabilities()).filter(|c| c.one_host && !self.are_all_apart());
+        let most = local.map(|c| c.slot_bytes).min();
+        let Routes { transports, introductions, .. } = self;
+        for transport in transports.iter_mut().filter(|t| !t.capabilities().one_host) {
+            let all = introductions.iter().flat_map(|one| &one.transports);
+            let addresses = all.filter(|(name, _)| name == transport.name()).map(|(_, address)| &address[..]);
+            transport.meet(&addresses.collect::<Vec<_>>(), most);
+        }
+    }
+
+    /// The longest piece that every transport takes by which pieces may go, and the credits that every link of these has for
+    /// pieces of any length; `None` without such transports. All ranks get the same answer.
     pub(super) fn limits(&self) -> Option<(usize, u32)> {
-        let all = || self.transports.iter().map(|t| t.capabilities());
+        let apart = self.are_all_apart();
+        let all = || self.transports.iter().map(|t| t.capabilities()).filter(|c| !(apart && c.one_host));
         Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
@@ -262,6 +297,29 @@ impl Routes {
     /// A call has failed: peers must not trust what they were given by reference.
     pub(super) fn withdraw(&mut self) {
         self.transports.iter_mut().for_each(|t| t.withdraw());
+    }
+
+    /// See [`Transport::admit`].
+    pub(super) fn admit(&mut self, from: ReceiverId, target: &Window) -> Result<Vec<u8>> {
+        let (transport, id) = self.of(from.0);
+        transport.admit(ReceiverId(id), target)
+    }
+
+    /// See [`Transport::dismiss`].
+    pub(super) fn dismiss(&mut self, from: ReceiverId) {
+        let (transport, id) = self.of(from.0);
+        transport.dismiss(ReceiverId(id));
+    }
+
+    /// See [`Transport::aim`].
+    pub(super) fn aim(&mut self, to: SenderId, source: &Window, target: &[u8]) -> Result<()> {
+        let (transport, id) = self.of(to.0);
+        transport.aim(SenderId(id), source, target)
+    }
+
+    /// The network devices of the way to a peer whose links are open.
+    pub(super) fn devices(&self, peer: Rank) -> Vec<String> {
+        self.chosen.get(&peer).map_or_else(Vec::new, |index| self.transports[*index].devices(peer))
     }
 
     pub(super) fn counters(&self) -> Vec<(LinkKey, Counters)> {
@@ -352,6 +410,16 @@ impl Fabric for Routes {
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
+    }
+
+    fn put(&mut self, to: SenderId, bytes: Range<usize>, word: Piece, tag: u64) -> Result<bool> {
+        let (transport, id) = self.of(to.0);
+        transport.put(SenderId(id), bytes, word, tag)
+    }
+
+    fn puts_over(&mut self, to: SenderId) -> Result<u64> {
+        let (transport, id) = self.of(to.0);
+        transport.puts_over(SenderId(id))
     }
 
     #[inline]

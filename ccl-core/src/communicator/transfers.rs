@@ -2,7 +2,7 @@
 
 use super::operation::Transfer;
 use super::plans::{CallHasher, Prepared};
-use super::prepare::REFER_FROM;
+use super::prepare::refer_from;
 use super::{Communicator, fingerprint};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
@@ -114,7 +114,7 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
-            schedule.allow_references(&program, &[may], REFER_FROM)?;
+            schedule.allow_references(&program, &[may], refer_from(false))?;
             if self.routes.takes_offers() {
                 schedule.allow_offers(&program, &[may])?;
             }
@@ -138,7 +138,7 @@ impl Communicator {
         let layout =
             Layout::new(&transfer::SPEC, side.rank(), what.count, what.dtype, self.tile_bytes(what.dtype))?;
         let reducer = self.copier(what.dtype)?;
-        let streams = self.streams(&layout);
+        let streams = self.streams(&layout, false);
         let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
         let end = self.transfers.ends.get_mut(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
@@ -184,7 +184,7 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        let streams = self.streams(&layout);
+        let streams = self.streams(&layout, false);
         let task = self.plans.task(schedule, layout, reducer, streams)?;
         Ok(Prepared::unshared(schedule, task, Side::Send.about(send, 0)))
     }

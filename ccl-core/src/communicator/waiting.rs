@@ -16,6 +16,16 @@ const LAST_PIECES: Duration = Duration::from_millis(100);
 /// How long the control plane may take to know why a link is in disorder.
 const EXPLANATION: Duration = Duration::from_millis(200);
 
+/// Why a call that waits may wait in vain.
+enum Trouble {
+    /// The communicator has ended.
+    Ended(Error),
+    /// A rank that is waited for has left.
+    Left(Rank),
+    /// It has waited as long as it may.
+    Late,
+}
+
 impl Communicator {
     /// What a call does about a blocked step.
     #[cold]
@@ -76,24 +86,46 @@ impl Communicator {
         })
     }
 
-    /// Looks, before a sleep, at everybody's health and at the deadline.
+    /// Looks, before a sleep, at everybody's health and at the deadline. What it sees there for the first time may have
+    /// happened after the last look at the links, and what the call lacks may have come before it: so the links are looked at
+    /// once more, and only what is still so then ends the call.
     #[cold]
     pub(super) fn watch(&mut self, running: &[usize], waited: Duration) -> Result<()> {
-        self.health.check()?;
-        if waited >= LAST_PIECES
-            && let Some(rank) = self.health.who_left(self.awaited(running))
-        {
-            let sequence = self.schedules_of(running).map(Schedule::number).find(|&number| number > 0);
-            let sequence = sequence.unwrap_or(0);
-            let verdict = self.inquire(&Reason::Left { by: self.rank, peer: rank, sequence });
-            let alone = || self.health.lost_to(rank, "it closed its communicator before this call was over");
-            return Err(verdict.unwrap_or_else(alone));
+        let trouble = self.trouble(running, waited);
+        let is_new = std::mem::replace(&mut self.is_troubled, trouble.is_some()) != trouble.is_some();
+        match trouble {
+            None => Ok(()),
+            Some(_) if is_new && !self.health.is_aborted() => Ok(()),
+            Some(trouble) => Err(self.judged(trouble, running, waited)),
         }
-        if waited >= self.limit() {
-            let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
-            return Err(verdict.unwrap_or_else(|| self.timeout(running, waited)));
+    }
+
+    fn trouble(&self, running: &[usize], waited: Duration) -> Option<Trouble> {
+        let ended = || self.health.check().err().map(Trouble::Ended);
+        let left = || {
+            let rank = (waited >= LAST_PIECES).then(|| self.health.who_left(self.awaited(running)));
+            rank.flatten().map(Trouble::Left)
+        };
+        let late = || (waited >= self.limit()).then_some(Trouble::Late);
+        ended().or_else(left).or_else(late)
+    }
+
+    fn judged(&self, trouble: Trouble, running: &[usize], waited: Duration) -> Error {
+        match trouble {
+            Trouble::Ended(error) => error,
+            Trouble::Left(rank) => {
+                let sequence = self.schedules_of(running).map(Schedule::number).find(|&number| number > 0);
+                let sequence = sequence.unwrap_or(0);
+                let verdict = self.inquire(&Reason::Left { by: self.rank, peer: rank, sequence });
+                let alone =
+                    || self.health.lost_to(rank, "it closed its communicator before this call was over");
+                verdict.unwrap_or_else(alone)
+            }
+            Trouble::Late => {
+                let verdict = self.inquire(&Reason::Timeout { by: self.rank, waited });
+                verdict.unwrap_or_else(|| self.timeout(running, waited))
+            }
         }
-        Ok(())
     }
 
     /// The ranks that the running calls wait for.

@@ -85,7 +85,7 @@ mod tests {
         assert!(setting("RDMACCL_CREDITS").error.as_ref().unwrap().contains("RDMACCL_CREDITS=many"));
         assert_eq!(
             (setting("RDMACCL_CREDITS").value.as_str(), setting("RDMACCL_CREDITS").origin),
-            ("32", Origin::Default)
+            ("auto", Origin::Default)
         );
         assert_eq!(
             (setting("RDMACCL_TIMEOUT").value.as_str(), setting("RDMACCL_TIMEOUT").origin),

@@ -66,7 +66,7 @@ fn explain_tells_value_and_origin_and_no_secret() {
     let config = Config::from_vars(vars.map(|(n, v)| (n.to_string(), v.to_string()))).unwrap();
     let explained = config.explain();
     assert!(explained.contains(&("RDMACCL_CREDITS", "4".to_string(), Origin::Environment)));
-    assert!(explained.contains(&("RDMACCL_SLOT_BYTES", "65536".to_string(), Origin::Default)));
+    assert!(explained.contains(&("RDMACCL_SLOT_BYTES", "auto".to_string(), Origin::Default)));
     assert!(explained.iter().all(|(_, value, _)| !value.contains("abab")));
 }
 

@@ -43,6 +43,19 @@ words! {
 }
 
 words! {
+    /// Whether network devices reach the memory of GPUs.
+    GpuDirect {
+        /// Where the two sit near each other.
+        #[default]
+        Auto = "auto",
+        /// Wherever it is possible.
+        On = "on",
+        /// Nowhere.
+        Off = "off",
+    }
+}
+
+words! {
     /// What carries pieces between hosts.
     Network {
         /// The best one that there is; says so where it is not RDMA.
@@ -104,6 +117,17 @@ words! {
         Auto = "auto",
         /// Nowhere.
         Off = "off",
+    }
+}
+
+words! {
+    /// Whether kernels store to all ranks at once.
+    Multicast {
+        /// Nowhere.
+        #[default]
+        Off = "off",
+        /// Where the devices and the switch between them can.
+        On = "on",
     }
 }
 
@@ -240,6 +264,11 @@ pub(super) fn size(value: &str) -> Option<usize> {
         _ => (value, 0),
     };
     digits.parse::<usize>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+/// A value, or `auto` for none.
+pub(super) fn auto<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if value.eq_ignore_ascii_case("auto") { Some(None) } else { read(value).map(Some) }
 }
 
 /// A size that a slot may have: whole pages.

@@ -1,6 +1,6 @@
 //! The choice of the cheapest.
 
-use super::{Demand, Model};
+use super::{Demand, Model, Price};
 use crate::algorithms::{self, Algorithm};
 use crate::error::{Error, Result};
 use crate::plan::{Collective, Placement, Rank};
@@ -103,19 +103,19 @@ impl Candidates {
             let safe = |a: &dyn Algorithm| !in_place || a.in_place_safe(self.collective, self.placement);
             self.demands.iter().filter(move |(a, _)| safe(*a))
         };
-        let mut best: Option<Choice> = None;
+        let mut best: Option<Offer> = None;
         for (algorithm, demand) in fits().filter(|(a, _)| only.is_none_or(|name| a.name() == name)) {
-            let prices = tiles(model, tile_bytes).map(|tile_bytes| {
-                let predicted_ns = demand.price(model, block_bytes, tile_bytes);
-                Choice { algorithm: *algorithm, tile_bytes, predicted_ns }
+            let offers = tiles(model, tile_bytes).map(|tile_bytes| {
+                let price = demand.price(model, block_bytes, tile_bytes);
+                Offer { algorithm: *algorithm, tile_bytes, price }
             });
-            let cheapest = prices.reduce(cheaper);
+            let cheapest = offers.reduce(Offer::or_cheaper);
             best = match (best, cheapest) {
-                (Some(best), Some(new)) => Some(cheaper(best, new)),
+                (Some(best), Some(new)) => Some(best.or_cheaper(new)),
                 (best, new) => new.or(best),
             };
         }
-        best.ok_or_else(|| {
+        best.map(Choice::from).ok_or_else(|| {
             let names: Vec<_> = fits().map(|(a, _)| a.name()).collect();
             let place = if in_place { " in place" } else { "" };
             Error::invalid(
@@ -131,13 +131,34 @@ impl Candidates {
     }
 }
 
-/// By how much a choice must be cheaper than one that stands before it, which is the simpler one with the longer pieces:
+/// An algorithm and a length of pieces, at a price.
+#[derive(Clone, Copy)]
+struct Offer {
+    algorithm: &'static dyn Algorithm,
+    tile_bytes: usize,
+    price: Price,
+}
+
+impl From<Offer> for Choice {
+    fn from(offer: Offer) -> Choice {
+        let Offer { algorithm, tile_bytes, price } = offer;
+        Choice { algorithm, tile_bytes, predicted_ns: price.ns }
+    }
+}
+
+/// By how much an offer must be cheaper than one that stands before it, which is the simpler one with the longer pieces:
 /// the model knows no better.
 const MARGIN: f64 = 0.05;
 
-/// The new one if that is clearly cheaper.
-fn cheaper(best: Choice, new: Choice) -> Choice {
-    if new.predicted_ns < best.predicted_ns * (1.0 - MARGIN) { new } else { best }
+impl Offer {
+    /// The new one if that is clearly cheaper: as a whole, or, where both send the same between hosts, by what they differ in.
+    fn or_cheaper(self, new: Offer) -> Offer {
+        let (old, offered) = (self.price, new.price);
+        let clearly = |new: f64, old: f64| new < old * (1.0 - MARGIN);
+        let better =
+            clearly(offered.ns, old.ns) || offered.ns <= old.ns && clearly(offered.home_ns, old.home_ns);
+        if better { new } else { self }
+    }
 }
 
 /// Lengths of pieces to try: the one that is wanted, or the slot and halves of it. The longest first, which wins where
@@ -159,7 +180,7 @@ pub fn price(
     block_bytes: usize,
     tile_bytes: usize,
 ) -> Option<f64> {
-    Some(Demand::new(algorithm, collective, placement, root)?.price(model, block_bytes, tile_bytes))
+    Some(Demand::new(algorithm, collective, placement, root)?.price(model, block_bytes, tile_bytes).ns)
 }
 
 /// [`Candidates::choose`], for a single call.

@@ -66,7 +66,7 @@ impl Work {
 struct Crossing {
     /// Messages in a row.
     depth: f64,
-    /// Messages that the busier direction of the root's host carries.
+    /// Messages that the busier direction of the busiest host carries.
     messages: f64,
     /// Whether a lane waits, before it can begin with the next tile, for what comes back on what it has sent.
     returns: bool,
@@ -74,29 +74,39 @@ struct Crossing {
 
 impl Crossing {
     /// Of an algorithm whose rows of messages cross so many times.
-    fn of(algorithm: &dyn Algorithm, spec: &Spec, depth: u32) -> Crossing {
+    /// The hosts are those of some ranks.
+    fn of(algorithm: &dyn Algorithm, spec: &Spec, depth: u32, sample: &BTreeSet<Rank>) -> Crossing {
         let placement = spec.placement();
-        let first = spec.root - spec.root % placement.locals();
-        let (mut sent, mut received, mut returns) = (0usize, 0usize, false);
-        for rank in first..first + placement.locals() {
-            for lane in &algorithm.program(spec, rank).lanes {
-                let (sends, receives) = ends_across(lane, placement, rank);
-                (sent, received) = (sent + sends, received + receives);
-                returns |= receives > 0 && begins_a_row(lane);
+        let firsts: BTreeSet<Rank> = sample.iter().map(|rank| rank - rank % placement.locals()).collect();
+        let (mut messages, mut returns) = (0, false);
+        for first in firsts {
+            let (mut sent, mut received) = (0usize, 0usize);
+            for rank in first..first + placement.locals() {
+                for lane in &algorithm.program(spec, rank).lanes {
+                    let (sends, receives) = ends_across(lane, placement, rank);
+                    (sent, received) = (sent + sends, received + receives);
+                    returns |= receives > 0 && begins_a_row(lane);
+                }
             }
+            messages = messages.max(sent).max(received);
         }
-        Crossing { depth: f64::from(depth), messages: sent.max(received) as f64, returns }
+        Crossing { depth: f64::from(depth), messages: messages as f64, returns }
     }
 
     /// What the network adds to the first tile, and how long each further one takes with it if the busiest rank alone
     /// needs `tile` nanoseconds.
     fn add_to(&self, tile: f64, model: &Model, piece: f64) -> (f64, f64) {
-        let message = model.net.message_ns(piece);
+        let message = model.net.share_ns(piece);
         let (wire, latency) = (self.messages * message, self.depth * model.net.latency_ns);
-        let first = latency + wire.max(self.depth * message);
-        // Either the ranks work on a tile while others are on their way, or all wait for each other.
-        let next = if self.returns { tile + wire + latency } else { tile.max(wire) };
-        (first, next)
+        if self.returns {
+            // All wait for each other.
+            (latency + wire.max(self.depth * message), tile + wire + latency)
+        } else {
+            // The last host of a row begins when all but one of its messages have come, and is busy from then on. Cards send and
+            // receive while ranks work on other tiles.
+            let next = if model.net.by_processor { tile + wire } else { tile.max(wire) };
+            (latency + wire + (self.depth - 1.0).max(0.0) * message, next)
+        }
     }
 }
 
@@ -123,6 +133,15 @@ fn begins_a_row(lane: &Lane) -> bool {
     first.is_some_and(|m| !m.from.iter().any(receives))
 }
 
+/// What a call should take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Price {
+    /// All of it, in nanoseconds.
+    pub ns: f64,
+    /// Without what messages between hosts take: the same on a single host.
+    pub home_ns: f64,
+}
+
 /// What an algorithm asks for, whatever the size of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
@@ -135,7 +154,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Reads it off some ranks' programs, with several hosts off those of the root's host; `None` where the algorithm
+    /// Reads it off some ranks' programs, with several hosts off those of all ranks on their hosts; `None` where the algorithm
     /// does not do this. Takes time in proportion to the number of ranks, times that of those whose programs are read.
     pub fn new(
         algorithm: &dyn Algorithm,
@@ -152,16 +171,15 @@ impl Demand {
             .iter()
             .map(|d| ((u64::from(root) + u64::from(*d)) % u64::from(ranks)) as Rank)
             .collect();
-        let work = sample.into_iter().map(|rank| Work::of(&algorithm.program(&spec, rank))).collect();
+        let work = sample.iter().map(|rank| Work::of(&algorithm.program(&spec, *rank))).collect();
         let depth = f64::from(algorithm.depth(collective, placement));
         let crossing = (placement.hosts > 1)
-            .then(|| Crossing::of(algorithm, &spec, algorithm.crossings(collective, placement)));
+            .then(|| Crossing::of(algorithm, &spec, algorithm.crossings(collective, placement), &sample));
         Some(Demand { spec, depth, crossing, work })
     }
 
-    /// Nanoseconds for blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the
-    /// size of the blocks.
-    pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> f64 {
+    /// For blocks of `block_bytes` bytes in pieces of at most `tile_bytes`. Grows with the size of the blocks.
+    pub fn price(&self, model: &Model, block_bytes: usize, tile_bytes: usize) -> Price {
         let Spec { collective, ranks, root, parts, .. } = self.spec;
         let constants = &model.constants;
         let part = block_bytes as f64 / f64::from(parts);
@@ -193,12 +211,11 @@ impl Demand {
         let bytes = piece * (beta + constants.gamma_ns_per_byte);
         let hop = constants.step_ns + 2.0 * constants.message_ns + bytes;
         let row = self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop);
-        match &self.crossing {
-            None => row + (tiles - 1.0) * tile,
-            Some(crossing) => {
-                let (first, next) = crossing.add_to(tile, model, piece);
-                row + first + (tiles - 1.0) * next
-            }
-        }
+        let home_ns = row + (tiles - 1.0) * tile;
+        let ns = self.crossing.map_or(home_ns, |crossing| {
+            let (first, next) = crossing.add_to(tile, model, piece);
+            row + first + (tiles - 1.0) * next
+        });
+        Price { ns, home_ns }
     }
 }

@@ -14,7 +14,8 @@
 //! Messages between hosts are a second class of link ([`Net`]), with a latency of their own and a network that the ranks of
 //! a host share: it carries one message after the other, of all ranks of the host on which the root is. An algorithm whose
 //! lanes only pass on keeps it busy while the ranks work on other tiles; one whose lanes send and wait for the answer
-//! pays work, network and latency one after the other, tile by tile.
+//! pays work, network and latency one after the other, tile by tile. Of two that cost about the same because the network's share
+//! is most of it, the one that leaves the ranks clearly less to do is taken.
 //!
 //! What things take on a machine are its [`Constants`]: built in, or tuned there. All ranks of a communicator must
 //! choose alike, so they all price with one [`Model`].
@@ -26,5 +27,5 @@ mod model;
 mod tests;
 
 pub use choice::{Candidates, Choice, Wish, choose, price};
-pub use demand::Demand;
+pub use demand::{Demand, Price};
 pub use model::{Constants, Model, Net};

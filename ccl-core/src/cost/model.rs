@@ -73,9 +73,9 @@ fn off(name: &str, value: f64, usual: f64) -> Option<String> {
     (!fits).then(|| format!("{name} is {value}, not between {least:.3} and {most:.0}"))
 }
 
-/// How many times larger than the caches the buffers of all ranks must be for streaming stores. Measured with two ranks on
-/// two Zen 5 cores: at 64 MiB and above they took 5 to 8 % less, at 16 MiB as much, at 4 MiB a tenth more.
-const STREAMED_CACHES: f64 = 8.0;
+/// How many times larger than the caches the buffers of all ranks must be for streaming stores. Measured with 2, 4 and 8 ranks on
+/// two Zen 5 cores that share 32 MiB: calls took up to half less from 24 MB on, and up to a quarter more at 17 MB.
+const STREAMED_CACHES: f64 = 1.5;
 
 /// What a message takes that goes from one host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,23 +83,24 @@ const STREAMED_CACHES: f64 = 8.0;
 pub struct Net {
     /// A short message, from rank to rank, in nanoseconds.
     pub latency_ns: f64,
+    /// What a message takes of the host's share besides its bytes, in nanoseconds.
+    pub message_ns: f64,
     /// A byte, in nanoseconds, while one rank of the host sends: those that send at the same time share this.
     pub ns_per_byte: f64,
+    /// Whether the ranks' processors do that, which can do nothing else then.
+    pub by_processor: bool,
 }
-
-/// Messages that a host can send in the time that one is on its way. Transports do not say it; for processors that write to
-/// sockets and for cards that take work requests alike, a message takes of the order of a tenth of its latency.
-const MESSAGES_PER_LATENCY: f64 = 8.0;
 
 impl Net {
     /// One that a transport says to reach so well.
     pub fn of(reach: Reach) -> Net {
-        Net { latency_ns: reach.latency_ns, ns_per_byte: 1.0 / reach.bandwidth }
+        let Reach { latency_ns, message_ns, bandwidth, by_processor } = reach;
+        Net { latency_ns, message_ns, ns_per_byte: 1.0 / bandwidth, by_processor }
     }
 
-    /// What a message takes of the host's share of the network.
-    pub(super) fn message_ns(&self, bytes: f64) -> f64 {
-        self.latency_ns / MESSAGES_PER_LATENCY + bytes * self.ns_per_byte
+    /// What a message of so many bytes takes of the host's share of the network.
+    pub(super) fn share_ns(&self, bytes: f64) -> f64 {
+        self.message_ns + bytes * self.ns_per_byte
     }
 
     /// Why this can be no network, if so: prices must stay finite and positive.
@@ -107,6 +108,7 @@ impl Net {
         let usual = Net::default();
         let pairs = [
             ("latency_ns", self.latency_ns, usual.latency_ns),
+            ("message_ns", self.message_ns, usual.message_ns),
             ("ns_per_byte", self.ns_per_byte, usual.ns_per_byte),
         ];
         pairs.into_iter().find_map(|(name, value, usual)| off(name, value, usual))
@@ -116,7 +118,7 @@ impl Net {
 impl Default for Net {
     /// A card of 100 Gbit/s.
     fn default() -> Net {
-        Net { latency_ns: 2000.0, ns_per_byte: 1.0 / 12.0 }
+        Net { latency_ns: 2000.0, message_ns: 250.0, ns_per_byte: 1.0 / 12.0, by_processor: false }
     }
 }
 

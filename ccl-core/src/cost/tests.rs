@@ -134,10 +134,10 @@ fn separate_slots_make_the_one_shot_dearer() {
 }
 
 #[test]
-fn only_calls_much_larger_than_the_caches_are_written_past_them() {
+fn only_calls_larger_than_the_caches_are_written_past_them() {
     let model = Model::shared_memory(2, 2);
-    assert!(!model.streams(2 * (16 << 20)) && model.streams(2 * (64 << 20)));
-    assert!(!Model::shared_memory(2, 1).streams(2 * (16 << 20)), "fewer ranks share them");
+    assert!(!model.streams(2 * (4 << 20)) && model.streams(2 * (8 << 20)));
+    assert!(!Model::shared_memory(2, 1).streams(2 * (8 << 20)), "fewer ranks share them");
 }
 
 /// Two hosts of four ranks, with a core for each rank.
@@ -145,7 +145,7 @@ fn two_hosts(net: Net) -> (Placement, Model) {
     (Placement::even(8, 2).unwrap(), Model { net, ..Model::shared_memory(4, 4) })
 }
 
-const TCP: Net = Net { latency_ns: 20_000.0, ns_per_byte: 0.4 };
+const TCP: Net = Net { latency_ns: 20_000.0, message_ns: 2500.0, ns_per_byte: 0.4, by_processor: true };
 
 #[test]
 fn long_calls_on_several_hosts_cross_as_little_as_can_be() {
@@ -154,7 +154,10 @@ fn long_calls_on_several_hosts_cross_as_little_as_can_be() {
         let chosen = |collective, bytes| {
             choose(&model, collective, placement, 0, bytes, false, Wish::default()).unwrap().algorithm.name()
         };
-        for bytes in [1 << 20, 16 << 20, 256 << 20] {
+        // Halving crosses as seldom.
+        let middle = chosen(Collective::AllReduce, 1 << 20);
+        assert!(["hierarchical", "halving"].contains(&middle), "{middle} {net:?}");
+        for bytes in [4 << 20, 16 << 20, 256 << 20] {
             assert_eq!(chosen(Collective::AllReduce, bytes), "hierarchical", "{bytes} {net:?}");
             assert_eq!(chosen(Collective::ReduceScatter, bytes / 8), "hierarchical", "{bytes} {net:?}");
             assert_eq!(chosen(Collective::AllGather, bytes / 8), "hierarchical", "{bytes} {net:?}");
@@ -168,6 +171,22 @@ fn long_calls_on_several_hosts_cross_as_little_as_can_be() {
             assert!(price("hierarchical") < 0.8 * price("tree"), "{collective} {net:?}");
             assert!(price("hierarchical") < 1.3 * price("chain"), "{collective} {net:?}");
         }
+    }
+}
+
+/// Two hosts of a rank each, which send the same bytes to each other either way: half the adding each is less than all of it.
+#[test]
+fn what_ranks_do_themselves_decides_where_both_send_the_same() {
+    let placement = Placement::even(2, 2).unwrap();
+    for ns_per_byte in [0.4, 0.8] {
+        let net = Net { ns_per_byte, ..TCP };
+        let model = Model { net, slot_bytes: 256 << 10, ..Model::shared_memory(1, 1) };
+        let chosen = |bytes| {
+            let choice = choose(&model, Collective::AllReduce, placement, 0, bytes, false, Wish::default());
+            choice.unwrap().algorithm.name()
+        };
+        assert_eq!([8, 1 << 10, 64 << 10].map(chosen), ["oneshot"; 3], "{net:?}");
+        assert_eq!([1 << 20, 2 << 20].map(chosen), ["twoshot"; 2], "{net:?}");
     }
 }
 
@@ -259,6 +278,8 @@ fn a_network_of_no_machine_is_told_by_name() {
     assert_eq!(Net::default().fault(), None);
     for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let (latency, bandwidth) = (Net { latency_ns: wrong, ..TCP }, Net { ns_per_byte: wrong, ..TCP });
+        let message = Net { message_ns: wrong, ..TCP };
+        assert!(message.fault().is_some_and(|why| why.contains("message_ns")), "{wrong}");
         assert!(latency.fault().is_some_and(|why| why.contains("latency_ns")), "{wrong}");
         assert!(bandwidth.fault().is_some_and(|why| why.contains("ns_per_byte")), "{wrong}");
     }

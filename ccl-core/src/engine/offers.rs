@@ -45,11 +45,9 @@ impl Schedule {
 }
 
 impl Machine {
-    /// Whether some chunk that may be offered is long enough in a call with these operands.
-    pub(super) fn has_offers(&self, operands: &[Bound], tile: usize) -> bool {
-        let is_long = |landing: &Landing| {
-            tile.min(operands[landing.sink as usize].span.len) >= self.lending.refer_from()
-        };
+    /// Whether some chunk that may be offered is long enough in a call with these operands, where pieces are offered `from` so many bytes.
+    pub(super) fn has_offers(&self, operands: &[Bound], tile: usize, from: usize) -> bool {
+        let is_long = |landing: &Landing| tile.min(operands[landing.sink as usize].span.len) >= from;
         self.landings.iter().any(is_long)
     }
 
@@ -69,7 +67,7 @@ impl Machine {
             let tiles = share.tiles(task.tiles[landing.lane as usize]);
             let skip = (tiles.start * task.tile).min(span.len);
             let len = (span.len - skip).min(tiles.len() * task.tile);
-            if allowed && task.tile.min(len) >= self.lending.refer_from() {
+            if allowed && task.tile.min(len) >= task.refers.piece {
                 let code = &self.moves[landing.at as usize];
                 let tag = task.tag_of(code, tag);
                 let sink = buffers.output().slice(span.at + skip, len);

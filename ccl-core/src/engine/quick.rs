@@ -51,11 +51,18 @@ impl Part {
 }
 
 impl Quick {
-    /// What a move of a call with one tile is. `operands` are those of the move.
-    pub(super) fn of(machine: &Machine, code: &Code, operands: &[Bound], reducer: &Reducer) -> Quick {
+    /// What a move of a call with one tile is. `operands` are those of the move; pieces from `refer_from` bytes on may travel by
+    /// reference.
+    pub(super) fn of(
+        machine: &Machine,
+        code: &Code,
+        operands: &[Bound],
+        reducer: &Reducer,
+        refer_from: usize,
+    ) -> Quick {
         let (from, into) = operands.split_at((code.into - code.from) as usize);
         Quick::classify(from, into, machine.reduces && reducer.scales())
-            .filter(|quick| quick.bytes() < machine.lending.refer_from())
+            .filter(|quick| quick.bytes() < refer_from)
             .unwrap_or(Quick::No)
     }
 

@@ -5,7 +5,7 @@ use super::run::{Wait, WaitOn};
 use super::schedule::{Code, Lane, Machine, Operand, Schedule};
 use super::task::Task;
 use crate::error::{Error, Result};
-use crate::plan::{Program, Referent};
+use crate::plan::{self, Program, Rank, Referent, Spec};
 use crate::simd::{Buffers, Piece, Source};
 use crate::transport::{Fabric, SenderId};
 use crate::verify::May;
@@ -16,12 +16,14 @@ pub(super) struct Refers {
     may: May,
     /// The operand that holds what is sent, counted within the move.
     operand: u32,
+    /// Whether the program leaves it as it is: with two buffers, and in place.
+    is_kept: [bool; 2],
 }
 
 impl Code {
     /// Whether the operand of this number within the move is what may be sent by reference.
     pub(super) fn may_refer_to(&self, operand: u32) -> bool {
-        let Refers { may, operand: referent } = self.refers;
+        let Refers { may, operand: referent, .. } = self.refers;
         (may.apart || may.in_place) && operand == referent
     }
 }
@@ -31,18 +33,46 @@ impl Code {
 pub struct ReferFrom {
     /// Bytes of a piece: shorter ones are copied sooner than their release is waited for.
     pub piece: usize,
-    /// Bytes of a buffer that the plan writes to, if it is what is referred to. In a shorter one the lines that are
+    /// Bytes of a buffer where the plan writes to what is referred to. In a shorter one the lines that are
     /// written still lie in the cache of the peer that has read them, and taking them away from there costs more than a
     /// copy does.
     pub written_buffer: usize,
+    /// Bytes of a buffer of a collective with a root. With slots the root goes on while others still read; with references it waits
+    /// for them, which takes long where they wait for a core.
+    pub rooted_buffer: usize,
+}
+
+impl ReferFrom {
+    /// Never.
+    const NEVER: ReferFrom =
+        ReferFrom { piece: usize::MAX, written_buffer: usize::MAX, rooted_buffer: usize::MAX };
+    /// As early as can be.
+    pub const ALWAYS: ReferFrom = ReferFrom { piece: 1, written_buffer: 0, rooted_buffer: 0 };
+
+    /// The same for calls of one kind.
+    pub(super) fn in_call(&self, layout: &Layout) -> ReferInCall {
+        let longest = layout.input_bytes().max(layout.output_bytes());
+        let is_short = layout.spec.collective.rooted() && longest < self.rooted_buffer;
+        ReferInCall {
+            piece: if is_short { usize::MAX } else { self.piece },
+            to_written: longest >= self.written_buffer,
+        }
+    }
+}
+
+/// What of a call pays to be referred to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReferInCall {
+    /// Pieces of so many bytes.
+    pub(super) piece: usize,
+    /// And if the plan writes to what is referred to.
+    pub(super) to_written: bool,
 }
 
 /// Pieces that were sent by reference in the running call.
 #[derive(Debug)]
 pub(super) struct Lending {
     from: ReferFrom,
-    /// Whether the running call's buffers are long enough to refer to what is written.
-    refers_to_written: bool,
     /// Ends that sent some and are not known to be settled.
     open: Vec<Lent>,
     /// By number of the end, whether it is among these.
@@ -60,25 +90,21 @@ struct Lent {
 
 impl Lending {
     pub(super) fn new(ends: usize) -> Lending {
-        let from = ReferFrom { piece: usize::MAX, written_buffer: usize::MAX };
-        Lending { from, refers_to_written: false, open: Vec::with_capacity(ends), is_open: vec![false; ends] }
+        Lending { from: ReferFrom::NEVER, open: Vec::with_capacity(ends), is_open: vec![false; ends] }
     }
 
     /// A call begins.
     #[inline(always)]
-    pub(super) fn start(&mut self, layout: &Layout) {
-        let longest = layout.input_bytes().max(layout.output_bytes());
-        self.refers_to_written = longest >= self.from.written_buffer;
+    pub(super) fn start(&mut self) {
         // Some are left over from a call that failed only.
         while let Some(lent) = self.open.pop() {
             self.is_open[lent.end as usize] = false;
         }
     }
 
-    /// Shorter pieces are never sent by reference.
-    #[inline]
-    pub(super) fn refer_from(&self) -> usize {
-        self.from.piece
+    /// From which sizes references pay.
+    pub(super) fn from(&self) -> ReferFrom {
+        self.from
     }
 
     /// The lane's next move sends by reference.
@@ -96,18 +122,23 @@ impl Schedule {
     pub fn allow_references(&mut self, program: &Program, may: &[May], from: ReferFrom) -> Result<()> {
         self.check_proofs(program, may)?;
         let moves = program.lanes.iter().flat_map(|lane| &lane.moves);
+        let (spec, rank) = (self.spec, self.rank);
         let code = &mut self.machine.moves;
         for ((code, mv), &may) in code.iter_mut().zip(moves).zip(may) {
             code.refers = match mv.referent() {
                 None => Refers::default(),
-                Some(Referent::Source) => Refers { may, operand: 0 },
+                Some(Referent::Source) => {
+                    Refers { may, operand: 0, is_kept: is_kept(&spec, rank, program, &mv.from[0]) }
+                }
                 Some(Referent::Sink(_)) => {
                     // The same one, the first output; links of several transports are several operands.
                     let operands = &self.machine.operands[code.from as usize..code.end as usize];
                     let sources = mv.from.len();
                     let outputs = |operand: &Operand| matches!(operand, Operand::Output(_));
                     match operands[sources..].iter().position(outputs) {
-                        Some(before) => Refers { may, operand: (sources + before) as u32 },
+                        Some(before) => {
+                            Refers { may, operand: (sources + before) as u32, is_kept: [false; 2] }
+                        }
                         None => Refers::default(),
                     }
                 }
@@ -141,6 +172,16 @@ impl Schedule {
     }
 }
 
+/// Whether a program never writes what is referred to, with two buffers and in place. That an input chunk becomes the output
+/// chunk which it is in place writes nothing.
+fn is_kept(spec: &Spec, rank: Rank, program: &Program, referent: &plan::Source) -> [bool; 2] {
+    let plan::Source::Input(chunk) = *referent else { return [false; 2] };
+    let Some(block) = spec.collective.in_place_output(rank, chunk / spec.parts) else { return [true; 2] };
+    let alias = plan::Sink::Output(spec.chunk(block, chunk % spec.parts));
+    let mut moves = program.lanes.iter().flat_map(|lane| &lane.moves);
+    [true, !moves.any(|mv| mv.into.contains(&alias) && mv.from != [plan::Source::Input(chunk)])]
+}
+
 impl Machine {
     /// The bytes that a move may send by reference, if they are long enough.
     #[inline(never)]
@@ -152,14 +193,13 @@ impl Machine {
         buffers: &Buffers<'_>,
         sources: &[Source],
     ) -> Option<Piece> {
-        let Refers { may, operand } = code.refers;
+        let Refers { may, operand, is_kept } = code.refers;
         let allowed = if buffers.is_in_place() { may.in_place } else { may.apart };
         if !allowed {
             return None;
         }
         let operand_is = self.operands[(code.from + operand) as usize];
-        let is_read_only = matches!(operand_is, Operand::Input(_)) && !buffers.is_in_place();
-        if !is_read_only && !self.lending.refers_to_written {
+        if !is_kept[usize::from(buffers.is_in_place())] && !task.refers.to_written {
             return None;
         }
         match operand_is {
@@ -186,5 +226,37 @@ impl Machine {
             self.lending.open.pop();
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm, OneShot, TwoShot};
+    use crate::engine::idle::Ends;
+    use crate::plan::{Collective, Spec};
+
+    /// For each of rank 0's moves that may refer to something, whether that stays as it is: apart, in place.
+    fn kept(algorithm: &dyn Algorithm, collective: Collective) -> Vec<[bool; 2]> {
+        let spec = Spec::new(collective, 2, 0, algorithm.parts(collective, 2.into()).unwrap());
+        let program = algorithm.program(&spec, 0);
+        let mut schedule = Schedule::bind(&spec, 0, &program, &mut Ends).unwrap();
+        let moves: usize = program.lanes.iter().map(|lane| lane.moves.len()).sum();
+        let may = vec![May { apart: true, in_place: true }; moves];
+        schedule.allow_references(&program, &may, ReferFrom::ALWAYS).unwrap();
+        let refers = schedule.machine.moves.iter().map(|code| code.refers);
+        refers.filter(|refers| refers.may.apart).map(|refers| refers.is_kept).collect()
+    }
+
+    #[test]
+    fn what_no_move_writes_is_kept() {
+        // Its own block lies where the output has it; a block that it reduces is not one that it sends.
+        assert_eq!(kept(&OneShot, Collective::AllGather), [[true, true]]);
+        assert_eq!(kept(&OneShot, Collective::Broadcast), [[true, true]]);
+        assert_eq!(kept(&OneShot, Collective::ReduceScatter), [[true, true]]);
+        // The sum comes to where the contribution was.
+        assert_eq!(kept(&OneShot, Collective::AllReduce), [[true, false]]);
+        assert_eq!(kept(&TwoShot, Collective::AllReduce), [[true, false], [false, false]]);
+        assert_eq!(kept(&OneShot, Collective::AllToAll), [[true, false]]);
     }
 }

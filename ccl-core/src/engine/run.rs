@@ -302,7 +302,7 @@ impl Machine {
         let sources = &self.sources[..first_sink];
 
         // Short pieces are told apart first: theirs is the time that counts.
-        let referent = match len < self.lending.refer_from() {
+        let referent = match len < task.refers.piece {
             true => None,
             false => self.referent(&code, &lane, task, buffers, sources),
         };

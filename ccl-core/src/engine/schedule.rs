@@ -278,7 +278,7 @@ impl Schedule {
             self.take(task)?;
         }
         let machine = &mut self.machine;
-        machine.lending.start(&task.layout);
+        machine.lending.start();
         machine.is_to_offer = task.offers;
         machine.running = 0;
         for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {

@@ -1,7 +1,8 @@
 //! A call as it is each time it is made: where each operand's bytes lie, and how they are combined.
 
-use super::layout::Layout;
+use super::layout::{Layout, Place};
 use super::quick::Quick;
+use super::references::ReferInCall;
 use super::schedule::{Code, Operand, Schedule};
 use super::tag::mix;
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ pub struct Task {
     /// What whole elements have no bit of.
     pub(super) element_mask: usize,
     pub(super) is_pairwise: bool,
+    /// What may travel by reference.
+    pub(super) refers: ReferInCall,
     /// Whether something is long enough to be offered.
     pub(super) offers: bool,
 }
@@ -86,9 +89,13 @@ impl Schedule {
                 own.iter().filter(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len).max();
             longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
         });
+        let refers = machine.lending.from().in_call(&layout);
         let is_quick = layout.tiles() == 1 && !layout.is_pairwise();
         let quick = machine.moves.iter().map(|code| match is_quick {
-            true => Quick::of(machine, code, &operands[code.from as usize..code.end as usize], &reducer),
+            true => {
+                let operands = &operands[code.from as usize..code.end as usize];
+                Quick::of(machine, code, operands, &reducer, refers.piece)
+            }
             false => Quick::No,
         });
         Ok(Task {
@@ -97,7 +104,8 @@ impl Schedule {
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
             is_pairwise: layout.is_pairwise(),
-            offers: machine.has_offers(&operands, layout.tile_bytes()),
+            refers,
+            offers: machine.has_offers(&operands, layout.tile_bytes(), refers.piece),
             layout,
             reducer,
             operands,
@@ -106,17 +114,27 @@ impl Schedule {
 }
 
 impl Task {
-    /// Writes past the caches what no move reads again, here or at a peer: for buffers larger than they are. Not in place,
-    /// where what is written has been read just before.
-    pub fn streaming(mut self, schedule: &Schedule) -> Task {
+    /// Writes past the caches what no move reads, here or at a peer: for buffers larger than they are. In place that is what was no
+    /// input either.
+    pub fn streaming(mut self, schedule: &Schedule, in_place: bool) -> Task {
         let machine = &schedule.machine;
+        let spec = &schedule.spec;
+        let is_input = |read: Place, place: Place| {
+            in_place
+                && read.part == place.part
+                && spec.collective.in_place_output(schedule.rank, read.block) == Some(place.block)
+        };
         for (code, quick) in machine.moves.iter().zip(&mut self.quick) {
             let sinks = code.into as usize..code.end as usize;
             for index in sinks {
                 let Operand::Output(place) = self.operands[index].operand else { continue };
                 let is_read = machine.moves.iter().any(|code| {
                     let sources = &machine.operands[code.from as usize..code.into as usize];
-                    sources.iter().any(|source| matches!(source, Operand::Output(read) if *read == place))
+                    sources.iter().any(|source| match *source {
+                        Operand::Output(read) => read == place,
+                        Operand::Input(read) => is_input(read, place),
+                        _ => false,
+                    })
                 });
                 if !is_read && !code.may_refer_to(index as u32 - code.from) {
                     self.operands[index].store = Store::Streaming;
@@ -176,15 +194,23 @@ mod tests {
 
     #[test]
     fn only_what_no_move_reads_is_written_past_the_caches() {
-        let stores = |schedule: &Schedule| {
-            let task = task(schedule).streaming(schedule);
+        let stores = |schedule: &Schedule, in_place| {
+            let task = task(schedule).streaming(schedule, in_place);
             let outputs = task.operands.iter().filter(|bound| matches!(bound.operand, Operand::Output(_)));
             outputs.map(|bound| bound.store).collect::<Vec<_>>()
         };
         let one_shot = schedule(&OneShot, Collective::AllReduce);
-        assert_eq!(stores(&one_shot), [Store::Streaming]);
+        assert_eq!(stores(&one_shot, false), [Store::Streaming]);
+        assert_eq!(stores(&one_shot, true), [Store::Cached], "the sum comes to where the contribution was");
+        // Its own block, and those of the others.
+        let gather = schedule(&OneShot, Collective::AllGather);
+        assert_eq!(stores(&gather, false), [Store::Streaming; 4]);
+        assert_eq!(
+            stores(&gather, true),
+            [Store::Cached, Store::Streaming, Store::Streaming, Store::Streaming]
+        );
         // Each step sends what the step before has written.
-        let doubling = stores(&schedule(&Recursive, Collective::AllReduce));
+        let doubling = stores(&schedule(&Recursive, Collective::AllReduce), false);
         assert!(doubling.len() > 1 && doubling.iter().all(|store| *store == Store::Cached), "{doubling:?}");
     }
 

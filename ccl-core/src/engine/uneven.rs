@@ -19,7 +19,7 @@ use std::ops::Range;
 ///
 /// Ranks may leave gaps and need not ascend. Blocks of the output do not overlap. The other collectives have no
 /// uneven form.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Blocks {
     /// Blocks of the send buffer.
     pub input: Vec<Range<usize>>,
@@ -89,6 +89,8 @@ impl Uneven {
                 let bytes = |elements: usize| elements.checked_mul(element);
                 let (at, end) = (bytes(range.start)?, bytes(range.end)?);
                 let len = end.checked_sub(at).filter(|_| end <= isize::MAX as usize)?;
+                // An empty one may be said to lie behind the end of the buffer.
+                let at = if len == 0 { 0 } else { at };
                 Some(Extent { at, len, part: layout::part(len, parts, element)? })
             };
             let checked = ranges.iter().map(|range| {
@@ -210,6 +212,9 @@ mod tests {
         assert_eq!((made.input_bytes(), made.output_bytes()), (20, 28));
         assert_eq!((made.longest_block(), made.longest_part()), (20, 20));
         assert!(!made.is_pairwise());
+        let behind = Blocks { output: vec![0..2, 9..9, 2..7], ..gather.clone() };
+        let behind = uneven(Collective::AllGather, 2, &behind).expect("valid");
+        assert_eq!((behind.output_bytes(), behind.output(1).span(0)), (28, Span { at: 0, len: 0 }));
         let refused = [
             uneven(Collective::AllGather, 1, &gather),
             uneven(Collective::AllReduce, 2, &gather),

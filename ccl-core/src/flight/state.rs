@@ -42,7 +42,8 @@ pub struct RankState {
     pub broken: Option<String>,
 }
 
-/// Calls that kernels make on the memory of devices. They are counted for themselves.
+/// Calls that kernels make on the memory of devices. They are counted for themselves, and transfers apart from collectives: each rank
+/// counts its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelState {
     /// Calls that kernels have begun.
@@ -51,6 +52,21 @@ pub struct KernelState {
     pub running: Option<CallState>,
     /// The one that ended last.
     pub last: Option<CallState>,
+    /// The sends and receives that run: those of a group are over together.
+    #[serde(default)]
+    pub transfers: Vec<CallState>,
+    /// Those that ended last.
+    #[serde(default)]
+    pub ended: Vec<CallState>,
+    /// For whom the transfers wait, where that is known: kernels say it when they are ended.
+    #[serde(default)]
+    pub awaited: Vec<Rank>,
+    /// Calls that were made on registered buffers.
+    #[serde(default)]
+    pub mapped: u64,
+    /// Whether one-shot all-reduces are made by multicast: `on`, `off`, or why not though it was wanted.
+    #[serde(default)]
+    pub multicast: String,
 }
 
 /// How much of a call is done, in tiles over all lanes.

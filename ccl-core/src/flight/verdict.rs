@@ -118,16 +118,23 @@ pub fn judge_at(
     let scene = Scene::new(ranks, states);
     let of_kernels = kernels::states(states);
     let kernels = Scene::new(ranks, &of_kernels);
+    let is_inside =
+        |scene: &Scene<'_>, rank: &Rank| scene.states.get(rank).is_some_and(|s| !s.running.is_empty());
+    let is_of_kernels =
+        matches!(reason, Reason::Mismatch { by, .. } if is_inside(&kernels, by) && !is_inside(&scene, by));
     waiting::left(reason, place)
         .or_else(|| disagreement::collectives(&scene))
         .or_else(|| disagreement::transfers(&scene))
         .or_else(|| disagreement::collectives(&kernels))
+        .or_else(|| kernels::transfers(&kernels, reason))
         .or_else(|| kernels::apart(&scene, &kernels))
-        .or_else(|| disagreement::messages(&scene, reason))
+        .or_else(|| kernels::transfer_apart(&scene, &kernels))
+        .or_else(|| disagreement::messages(if is_of_kernels { &kernels } else { &scene }, reason))
         .or_else(|| waiting::silent(&scene, place))
         .or_else(|| waiting::absent(&scene))
-        .or_else(|| waiting::absent_from_transfer(&scene))
+        .or_else(|| waiting::absent_from_transfer(&scene, reason))
         .or_else(|| waiting::absent(&kernels))
+        .or_else(|| waiting::absent_from_transfer(&kernels, reason))
         .or_else(|| waiting::stuck(&scene))
         .or_else(|| waiting::stuck(&kernels))
         .unwrap_or_else(|| waiting::unclear(&scene, reason))

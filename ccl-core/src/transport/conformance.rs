@@ -152,9 +152,12 @@ pub fn lengths<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     let mut t = connected(make, 2, 1);
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
     let able = t[0].capabilities();
-    assert!(able.inline_bytes <= able.slot_bytes && able.credits >= 1);
+    assert!(
+        able.inline_bytes <= able.short_bytes && able.short_bytes <= able.slot_bytes && able.credits >= 1
+    );
     let around = |n: usize| n.saturating_sub(3)..=(n + 3).min(able.slot_bytes);
-    for len in around(0).chain(around(64)).chain(around(able.inline_bytes)).chain(around(able.slot_bytes)) {
+    let limits = [0, 64, able.inline_bytes, able.short_bytes, able.slot_bytes];
+    for len in limits.into_iter().flat_map(around) {
         assert!(send(&mut t[0], to, &pattern(len as u64, len), len as u64));
         assert_eq!(receive(&mut t[1], from), Some((pattern(len as u64, len), len as u64)));
     }
@@ -178,7 +181,8 @@ pub fn credits_are_counted<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
     let able = t[0].capabilities();
     assert!((1..=able.credits).contains(&able.slots), "{able:?}");
-    for (len, fit) in [(0, able.credits), (1, able.credits), (able.slot_bytes, able.slots)] {
+    let short = [0, 1, able.short_bytes].map(|len| (len, able.credits));
+    for (len, fit) in short.into_iter().chain([(able.slot_bytes, able.slots)]) {
         let mut sent = fill(&mut t[0], to, fit, |k| pattern(k, len));
         let mut received = 0;
         for _ in 0..3 * fit {
@@ -406,7 +410,7 @@ pub fn addresses_probe<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
     assert!(!t[0].name().is_empty());
     assert!(t.iter().all(|t| t.address().len() <= 256));
     let reach = t[0].probe(2, &t[2].address()).unwrap();
-    assert!(reach.latency_ns > 0.0 && reach.bandwidth > 0.0);
+    assert!(reach.latency_ns > 0.0 && reach.message_ns > 0.0 && reach.bandwidth > 0.0);
     assert!(!t[0].probe(2, b"nonsense").unwrap_err().is_empty());
     assert!(t[0].probe(9, &t[2].address()).is_err());
 }

@@ -223,6 +223,7 @@ impl Transport for LocalTransport {
             credits: self.hub.credits,
             slots: self.hub.credits,
             inline_bytes: INLINE_BYTES.min(self.hub.slot_bytes),
+            short_bytes: INLINE_BYTES.min(self.hub.slot_bytes),
             shared_slots: true,
             threads: true,
             one_host: true,
@@ -242,7 +243,7 @@ impl Transport for LocalTransport {
         if address != self.address() {
             return Err("it belongs to another hub".to_string());
         }
-        Ok(Reach { latency_ns: 1000.0, bandwidth: 5.0 })
+        Ok(Reach { latency_ns: 1000.0, message_ns: 100.0, bandwidth: 5.0, by_processor: true })
     }
 
     fn connect(&mut self, links: &[LinkKey], exchange: &mut dyn Exchange) -> Result<()> {
@@ -440,6 +441,8 @@ impl Counters {
         self.referenced_bytes += more.referenced_bytes;
         self.direct += more.direct;
         self.direct_bytes += more.direct_bytes;
+        self.puts += more.puts;
+        self.put_bytes += more.put_bytes;
     }
 }
 

@@ -39,3 +39,12 @@ pub fn not_open(link: LinkKey) -> Error {
         "connect it first",
     )
 }
+
+/// A window of a transport that has none.
+#[cold]
+pub fn no_windows() -> Error {
+    Error::unsupported(
+        "memory of this program as a window of its links",
+        "only queue pairs (ib) have windows",
+    )
+}

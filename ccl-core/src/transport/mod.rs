@@ -70,6 +70,11 @@
 //! A call that fails gives its buffers back while peers may still write there. [`Transport::withdraw`] does not return
 //! before nobody can: a transport that cannot promise this takes no offers.
 //!
+//! # Windows
+//!
+//! For memory that stays, of which both ends know beforehand what goes where, there are [windows](window): a [`put`](Fabric::put) writes bytes of the
+//! sender's straight into the receiver's, and a piece that announces them follows. They too are optional.
+//!
 //! # How queue pairs implement it
 //!
 //! One reliable connection per pair and channel. A slot is a part of a registered ring at the sender,
@@ -93,6 +98,7 @@ use crate::plan::Rank;
 use crate::simd::{Piece, PieceMut};
 use std::any::Any;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,9 +107,11 @@ pub mod conformance;
 mod directory;
 mod local;
 pub mod misuse;
+pub mod window;
 
 pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
+pub use window::{DmaBuf, Window};
 
 /// Names a link: pieces go from `from` to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -208,6 +216,17 @@ pub trait Fabric {
         Ok(true)
     }
 
+    /// Has bytes of a link's source brought to the same place of its target, and hands over `word`, a short piece, behind them. False for want of
+    /// credit. Not while a reservation is held.
+    fn put(&mut self, _to: SenderId, _bytes: Range<usize>, _word: Piece, _tag: u64) -> Result<bool> {
+        Err(misuse::no_windows())
+    }
+
+    /// How many puts of a link are over, counted in order: the network needs their bytes no more.
+    fn puts_over(&mut self, _to: SenderId) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Where the pieces that come next on a link are to go. The last offer of a link counts.
     fn offer(&mut self, _from: ReceiverId, _offer: Offer) -> Result<()> {
         Ok(())
@@ -251,6 +270,14 @@ pub trait Transport: Fabric + Send {
         Ok(true)
     }
 
+    /// Settles how long pieces get, before anything is connected: `addresses` are those of all ranks that have this transport,
+    /// and `most` is the longest piece that other transports take, where pieces go by them too. Called alike on all ranks.
+    fn meet(&mut self, _addresses: &[&[u8]], _most: Option<usize>) {}
+
+    /// Says how many ranks of the communicator share this host, and how many of its cores, before anything is connected: caches are
+    /// shared accordingly.
+    fn set_crowd(&mut self, _ranks: u32, _cores: u32) {}
+
     /// Sleeps until something may have happened on one of the open links, at most for `limit`. May return
     /// early, never misses a piece or a credit that came before it slept.
     fn park(&mut self, limit: Duration) -> Result<()>;
@@ -272,6 +299,25 @@ pub trait Transport: Fabric + Send {
     /// Undoes what [`register`](Transport::register) has done for this piece, once for each time. Not within a call.
     fn deregister(&mut self, _piece: Piece) -> Result<()> {
         Ok(())
+    }
+
+    /// Makes memory the target of an open link: its sender may write there. Gives what the sender must know for
+    /// [`aim`](Transport::aim), in at most 1024 bytes; the error says why it cannot be.
+    fn admit(&mut self, _from: ReceiverId, _target: &Window) -> Result<Vec<u8>> {
+        Err(misuse::no_windows())
+    }
+
+    /// Takes the target of a link back, into which nothing was put.
+    fn dismiss(&mut self, _from: ReceiverId) {}
+
+    /// Makes memory the source of an open link, whose receiver has said this of its target. From then on there may be puts.
+    fn aim(&mut self, _to: SenderId, _source: &Window, _target: &[u8]) -> Result<()> {
+        Err(misuse::no_windows())
+    }
+
+    /// The network devices over which a connected peer may be reached, by name; none where none has one.
+    fn devices(&self, _peer: Rank) -> Vec<String> {
+        Vec::new()
     }
 
     /// A call has failed: what was handed over by reference may change from now on, and once this has returned nobody writes
@@ -323,10 +369,12 @@ pub struct Capabilities {
     pub slot_bytes: usize,
     /// Pieces on a link that can always be published and not yet released.
     pub credits: u32,
-    /// How many of them may be longer than [`inline_bytes`](Capabilities::inline_bytes), unless they travel by reference.
+    /// How many of them may be longer than [`short_bytes`](Capabilities::short_bytes), unless they travel by reference.
     pub slots: u32,
-    /// Pieces up to this many bytes travel in the line, without a slot.
+    /// Pieces up to this many bytes travel with what announces them.
     pub inline_bytes: usize,
+    /// Pieces up to this many bytes take no slot.
+    pub short_bytes: usize,
     /// Whether a slot sent to several peers is written once.
     pub shared_slots: bool,
     /// Whether several ranks of one process may use it.
@@ -342,8 +390,12 @@ pub struct Capabilities {
 pub struct Reach {
     /// One way, short piece, in nanoseconds.
     pub latency_ns: f64,
+    /// What a message takes of the sender's or the receiver's time besides its bytes, in nanoseconds, whichever is more.
+    pub message_ns: f64,
     /// Bytes per nanosecond (GB/s).
     pub bandwidth: f64,
+    /// Whether the ranks' processors move the bytes; else a device does, while they do other things.
+    pub by_processor: bool,
 }
 
 /// What a link has done.
@@ -363,6 +415,10 @@ pub struct Counters {
     pub direct: u64,
     /// Their bytes.
     pub direct_bytes: u64,
+    /// Pieces among them that announced a [put](Fabric::put); counted at the sender.
+    pub puts: u64,
+    /// The bytes of these puts, which are no piece's.
+    pub put_bytes: u64,
     /// Polls that found no credit (at the sender) or no piece (at the receiver).
     pub stalls: u64,
 }

@@ -1,6 +1,7 @@
 //! What tests take: the library as a file, its steering wheel, and what a program does with CUDA.
 
 use super::sharing::IpcHandle;
+use super::virtual_memory::{About, Access, Location};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
@@ -49,6 +50,13 @@ symbols! {
     alloc_host = c"cuMemHostAlloc" fn(*mut *mut c_void, size_t, c_uint) -> c_int;
     free = c"cuMemFree_v2" fn(u64) -> c_int;
     free_host = c"cuMemFreeHost" fn(*mut c_void) -> c_int;
+    create = c"cuMemCreate" fn(*mut u64, size_t, *const About, u64) -> c_int;
+    release_memory = c"cuMemRelease" fn(u64) -> c_int;
+    reserve = c"cuMemAddressReserve" fn(*mut u64, size_t, size_t, u64, u64) -> c_int;
+    map = c"cuMemMap" fn(u64, size_t, size_t, u64, u64) -> c_int;
+    allow = c"cuMemSetAccess" fn(u64, size_t, *const Access, size_t) -> c_int;
+    unmap = c"cuMemUnmap" fn(u64, size_t) -> c_int;
+    free_range = c"cuMemAddressFree" fn(u64, size_t) -> c_int;
     export = c"cuIpcGetMemHandle" fn(*mut IpcHandle, u64) -> c_int;
     import = c"cuIpcOpenMemHandle_v2" fn(*mut u64, IpcHandle, c_uint) -> c_int;
     close = c"cuIpcCloseMemHandle" fn(u64) -> c_int;
@@ -213,6 +221,32 @@ impl Fake {
     pub fn try_free(&self, at: usize) -> i32 {
         // SAFETY: addresses are looked up, not followed.
         unsafe { (self.symbols.free)(at as u64) }
+    }
+
+    /// Allocates memory by `cuMemCreate`, in whole pieces of 64 KiB, which other processes may have or not, and maps it; its address.
+    pub fn alloc_virtual(&self, device: u32, len: usize, is_exportable: bool) -> usize {
+        let location = Location { kind: 1, id: device as c_int };
+        let about =
+            About { kind: 1, handle_types: is_exportable.into(), location, windows: 0, flags: [0; 8] };
+        let (access, mut handle, mut at) = (Access { location, flags: 3 }, 0, 0);
+        // SAFETY: room for a handle and an address; what is given is looked up.
+        self.on(device, || unsafe {
+            ok("cuMemCreate", (self.symbols.create)(&mut handle, len, &about, 0));
+            ok("cuMemAddressReserve", (self.symbols.reserve)(&mut at, len, 0, 0, 0));
+            ok("cuMemMap", (self.symbols.map)(at, len, 0, handle, 0));
+            ok("cuMemSetAccess", (self.symbols.allow)(at, len, &access, 1));
+            ok("cuMemRelease", (self.symbols.release_memory)(handle));
+        });
+        at as usize
+    }
+
+    /// Undoes [`alloc_virtual`](Fake::alloc_virtual).
+    pub fn free_virtual(&self, at: usize, len: usize) {
+        // SAFETY: addresses are looked up.
+        unsafe {
+            ok("cuMemUnmap", (self.symbols.unmap)(at as u64, len));
+            ok("cuMemAddressFree", (self.symbols.free_range)(at as u64, len));
+        }
     }
 
     /// The handle by which other processes open device memory, or the driver's code.

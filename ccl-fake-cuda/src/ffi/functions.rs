@@ -1,11 +1,14 @@
-//! The driver's functions.
+//! The driver's functions by their names, and those for devices and contexts.
 
 use super::launching::*;
+use super::memory::*;
+use super::multicast::*;
 use super::naming::*;
+use super::ordering::*;
 use super::sharing::*;
+use super::virtual_memory::*;
 use super::{CONTEXTS, call, current, with};
-use crate::work::Work;
-use crate::world::{Kind, Outcome, code};
+use crate::world::{Outcome, code};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;
 
@@ -92,10 +95,12 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
+unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     call("cuDeviceGetAttribute", |world| {
         let known = match attribute {
-            _ if world.attributes.contains_key(&attribute) => world.attributes[&attribute],
+            _ if world.says(device as u32, attribute).is_some() => {
+                world.says(device as u32, attribute).unwrap_or_default()
+            }
             16 => MULTIPROCESSORS as c_int,
             75 => 9,
             76 => 0,
@@ -177,238 +182,6 @@ unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuPointerGetAttributes(
-    count: c_uint,
-    attributes: *const c_int,
-    data: *mut *mut c_void,
-    at: u64,
-) -> c_int {
-    call("cuPointerGetAttributes", |world| {
-        let kind = world.kind(at);
-        for place in 0..count as usize {
-            // SAFETY: as the caller vouches, and each has room for what it asks for.
-            let (attribute, into) = unsafe { (attributes.add(place).read(), data.add(place).read()) };
-            let value: u32 = match (attribute, kind) {
-                (2, None) => 0,
-                (2, Some(Kind::Pinned)) => 1,
-                (2, Some(_)) => 2,
-                (8, _) => u32::from(kind == Some(Kind::Managed)),
-                (9, Some(Kind::Device(ordinal))) => ordinal,
-                (9, Some(_)) => 0,
-                (9, None) => u32::MAX - 1,
-                _ => return Err(code::INVALID_VALUE),
-            };
-            // SAFETY: as above. One is a byte.
-            unsafe {
-                if attribute == 8 {
-                    into.cast::<u8>().write(value as u8)
-                } else {
-                    into.cast::<u32>().write(value)
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, len: size_t) -> c_int {
-    call("cuMemAlloc", |world| {
-        let device = world.device_of(current()?)?;
-        let made = world.alloc(Kind::Device(device), len)?;
-        // SAFETY: as the caller vouches.
-        unsafe { give(at, made) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemFree_v2(at: u64) -> c_int {
-    call("cuMemFree", |world| world.free(at, false))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemHostAlloc(at: *mut Handle, len: size_t, _flags: c_uint) -> c_int {
-    let before =
-        with(|world| current().map(|context| world.awaited_by_allocations(context)).unwrap_or_default());
-    before.iter().for_each(|stream| stream.synchronize());
-    call("cuMemHostAlloc", |world| {
-        world.device_of(current()?)?;
-        let made = world.alloc(Kind::Pinned, len)?;
-        // SAFETY: as the caller vouches.
-        unsafe { give(at, std::ptr::with_exposed_provenance_mut(made as usize)) }
-    })
-}
-
-/// For tests: the library has no use for such memory.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemAllocManaged(at: *mut u64, len: size_t, _flags: c_uint) -> c_int {
-    call("cuMemAllocManaged", |world| {
-        world.device_of(current()?)?;
-        let made = world.alloc(Kind::Managed, len)?;
-        // SAFETY: as the caller vouches.
-        unsafe { give(at, made) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemHostGetDevicePointer_v2(at: *mut u64, host: Handle, _flags: c_uint) -> c_int {
-    call("cuMemHostGetDevicePointer", |world| match world.kind(host.addr() as u64) {
-        // SAFETY: as the caller vouches.
-        Some(Kind::Pinned) => unsafe { give(at, host.addr() as u64) },
-        _ => Err(code::INVALID_VALUE),
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemFreeHost(at: Handle) -> c_int {
-    call("cuMemFreeHost", |world| world.free(at.addr() as u64, true))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, len: size_t) -> c_int {
-    call("cuMemcpyHtoD", |world| {
-        world.device_of(current()?)?;
-        let (_, span) = world.find(to, len).ok_or(code::INVALID_VALUE)?;
-        // SAFETY: as the caller vouches.
-        span.mapping.write(span.offset, unsafe { std::slice::from_raw_parts(from.cast(), len) });
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, len: size_t) -> c_int {
-    call("cuMemcpyDtoH", |world| {
-        world.device_of(current()?)?;
-        let (_, span) = world.find(from, len).ok_or(code::INVALID_VALUE)?;
-        // SAFETY: as the caller vouches.
-        span.mapping.read(span.offset, unsafe { std::slice::from_raw_parts_mut(to.cast(), len) });
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, len: size_t, stream: Handle) -> c_int {
-    let mut awaited = None;
-    let code = call("cuMemcpyAsync", |world| {
-        let work = world.copy(to, from, len)?;
-        world.submit(stream.addr(), current()?, work)?;
-        if !world.is_on_device(to) && !world.is_on_device(from) {
-            awaited = Some(world.stream(stream.addr(), current()?)?);
-        }
-        Ok(())
-    });
-    // As the manual says: from host memory to host memory it waits for all that is on the stream.
-    if let Some(stream) = awaited {
-        stream.synchronize();
-    }
-    code
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> c_int {
-    call("cuStreamCreate", |world| {
-        let context = current()?;
-        let made = world.make_stream(context);
-        // SAFETY: as the caller vouches.
-        unsafe { give(stream, handle(made)) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamDestroy_v2(stream: Handle) -> c_int {
-    call("cuStreamDestroy", |world| world.destroy_stream(stream.addr()))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Handle) -> c_int {
-    call("cuStreamGetCtx", |world| {
-        let of = world.named_stream(stream.addr())?.context;
-        // SAFETY: as the caller vouches.
-        unsafe { give(context, handle(of)) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut c_int) -> c_int {
-    call("cuStreamIsCapturing", |world| {
-        world.stream(stream.addr(), current()?)?;
-        // SAFETY: as the caller vouches.
-        unsafe { give(status, world.is_capturing(stream.addr()).into()) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamQuery(stream: Handle) -> c_int {
-    call("cuStreamQuery", |world| {
-        let is_done = world.stream(stream.addr(), current()?)?.is_done();
-        if is_done { Ok(()) } else { Err(code::NOT_READY) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamSynchronize(stream: Handle) -> c_int {
-    let mut found = None;
-    let first = call("cuStreamSynchronize", |world| {
-        found = Some(world.stream(stream.addr(), current()?)?);
-        Ok(())
-    });
-    if let Some(stream) = found {
-        stream.synchronize();
-        // What went wrong meanwhile.
-        return call("cuStreamSynchronize", |_| Ok(()));
-    }
-    first
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> c_int {
-    call("cuStreamWaitEvent", |world| {
-        let event = world.event(event.addr())?;
-        let generation = event.recorded();
-        world.submit(stream.addr(), current()?, Work::Wait { event, generation })
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuStreamWaitValue32_v2(stream: Handle, at: u64, value: u32, flags: c_uint) -> c_int {
-    call("cuStreamWaitValue32", |world| {
-        let (_, at) = world.find(at, 4).filter(|_| flags == 0).ok_or(code::INVALID_VALUE)?;
-        world.submit(stream.addr(), current()?, Work::WaitValue { at, value })
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_int {
-    call("cuEventCreate", |world| {
-        world.device_of(current()?)?;
-        // SAFETY: as the caller vouches.
-        unsafe { give(event, handle(world.make_event())) }
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuEventDestroy_v2(event: Handle) -> c_int {
-    call("cuEventDestroy", |world| world.destroy_event(event.addr()))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuEventQuery(event: Handle) -> c_int {
-    call(
-        "cuEventQuery",
-        |world| if world.event(event.addr())?.is_done() { Ok(()) } else { Err(code::NOT_READY) },
-    )
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> c_int {
-    call("cuEventRecord", |world| {
-        let event = world.event(event.addr())?;
-        let generation = event.record();
-        world.submit(stream.addr(), current()?, Work::Record { event, generation })
-    })
-}
-
 /// The functions by the names that they have in every version.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetProcAddress_v2(
@@ -451,8 +224,27 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuIpcGetMemHandle" = cuIpcGetMemHandle;
         "cuIpcOpenMemHandle" = cuIpcOpenMemHandle_v2;
         "cuIpcCloseMemHandle" = cuIpcCloseMemHandle;
+        "cuMulticastCreate" = cuMulticastCreate;
+        "cuMulticastAddDevice" = cuMulticastAddDevice;
+        "cuMulticastBindMem" = cuMulticastBindMem;
+        "cuMulticastUnbind" = cuMulticastUnbind;
+        "cuMulticastGetGranularity" = cuMulticastGetGranularity;
+        "cuMemCreate" = cuMemCreate;
+        "cuMemRelease" = cuMemRelease;
+        "cuMemGetAllocationGranularity" = cuMemGetAllocationGranularity;
+        "cuMemAddressReserve" = cuMemAddressReserve;
+        "cuMemAddressFree" = cuMemAddressFree;
+        "cuMemMap" = cuMemMap;
+        "cuMemUnmap" = cuMemUnmap;
+        "cuMemSetAccess" = cuMemSetAccess;
+        "cuMemRetainAllocationHandle" = cuMemRetainAllocationHandle;
+        "cuMemGetAllocationPropertiesFromHandle" = cuMemGetAllocationPropertiesFromHandle;
+        "cuMemExportToShareableHandle" = cuMemExportToShareableHandle;
+        "cuMemImportFromShareableHandle" = cuMemImportFromShareableHandle;
         "cuDeviceCanAccessPeer" = cuDeviceCanAccessPeer;
         "cuCtxEnablePeerAccess" = cuCtxEnablePeerAccess;
+        "cuMemGetHandleForAddressRange" = cuMemGetHandleForAddressRange;
+        "cuFlushGPUDirectRDMAWrites" = cuFlushGPUDirectRDMAWrites;
         "cuPointerGetAttributes" = cuPointerGetAttributes;
         "cuMemAlloc" = cuMemAlloc_v2;
         "cuMemFree" = cuMemFree_v2;

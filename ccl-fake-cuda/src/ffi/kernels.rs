@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 type Parameter = unsafe extern "C" fn() -> size_t;
 type Find = unsafe extern "C" fn(*const c_char, *const c_char) -> c_uint;
+type Memories = unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_uint;
+type Multicast = unsafe extern "C" fn(Memories);
 type Run = unsafe extern "C" fn(c_uint, *const c_void, c_uint, c_uint) -> c_uint;
 
 /// The open object; it stays open.
@@ -37,6 +39,9 @@ impl Kernels {
         };
         // SAFETY: functions of our own with these signatures.
         unsafe {
+            std::mem::transmute::<*mut c_void, Multicast>(symbol(c"emulated_multicast"))(
+                super::multicast::memories,
+            );
             let parameter = std::mem::transmute::<*mut c_void, Parameter>(symbol(c"emulated_parameter"));
             Arc::new(Kernels {
                 parameter: parameter(),

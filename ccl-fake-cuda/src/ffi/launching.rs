@@ -20,6 +20,9 @@ pub(super) const MEMORY: usize = 16 << 30;
 /// The option of a module's load that has room for the compiler's words.
 const ERROR_LOG: c_int = 5;
 
+/// An ELF file's.
+use crate::object::HEADER;
+
 /// The family for which PTX says in its first line that it was made: `// interpret.cu for SumsF32: …`.
 fn family_of(image: &str) -> Option<&str> {
     let line = image.lines().next()?.strip_prefix("// ")?;
@@ -38,7 +41,22 @@ pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
         if world.kernels.is_none() {
             return Err(code::NOT_SUPPORTED);
         }
-        // SAFETY: as the caller vouches: PTX is text that ends in null.
+        // SAFETY: as the caller vouches: PTX is text that ends in null, and machine code has a header.
+        let is_machine_code = unsafe { image.cast::<[u8; 4]>().read() } == *b"\x7fELF";
+        if is_machine_code {
+            // SAFETY: what tests take for machine code has text behind its header.
+            let text = unsafe { CStr::from_ptr(image.cast::<c_char>().add(HEADER)) }.to_string_lossy();
+            let (kind, ptx) = text.split_once('\n').ok_or(code::INVALID_IMAGE)?;
+            let family = family_of(ptx).ok_or(code::INVALID_IMAGE)?;
+            if kind != world.architecture() {
+                return Err(code::NO_BINARY_FOR_GPU);
+            }
+            world.count("machine code");
+            let made = world.load_module(family.into());
+            // SAFETY: as the caller vouches.
+            return unsafe { give(module, handle(made)) };
+        }
+        // SAFETY: as above.
         let image = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy();
         if let Some(family) = family_of(&image) {
             let made = world.load_module(family.into());

@@ -9,13 +9,17 @@ mod functions;
 mod kernels;
 mod launching;
 mod mapping;
+mod memory;
+pub(crate) mod multicast;
 mod naming;
+mod ordering;
 mod sharing;
 mod steering;
+mod virtual_memory;
 
 pub use fake::{Fake, Memory};
 pub(crate) use kernels::{Kernel, Kernels};
-pub(crate) use mapping::Mapping;
+pub(crate) use mapping::{Backing, Mapping, give_back, reserve};
 
 use crate::work::lock;
 use crate::world::{Outcome, World, code};

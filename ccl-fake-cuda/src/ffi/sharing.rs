@@ -4,7 +4,8 @@ use super::functions::{Handle, give};
 use super::{call, current};
 use crate::sharing;
 use crate::world::code;
-use libc::{c_int, c_uint, size_t};
+use libc::{c_int, c_uint, c_ulonglong, c_void, size_t};
+use std::os::fd::IntoRawFd;
 
 /// The flag that lets an opened handle's device be another one than the context's.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
@@ -82,5 +83,38 @@ pub(super) unsafe extern "C" fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uin
             return Err(code::INVALID_VALUE);
         }
         world.enable_peer(current()?, peer.addr())
+    })
+}
+
+/// The kind of handle that is a dma-buf's descriptor.
+const DMA_BUF_FD: c_int = 1;
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuMemGetHandleForAddressRange(
+    into: *mut c_void,
+    at: u64,
+    len: size_t,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> c_int {
+    call("cuMemGetHandleForAddressRange", |world| {
+        world.device_of(current()?)?;
+        if kind != DMA_BUF_FD || flags != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let fd = world.give(at, len)?.into_raw_fd();
+        // SAFETY: as the caller vouches: room for a descriptor.
+        unsafe { give(into.cast(), fd) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int) -> c_int {
+    call("cuFlushGPUDirectRDMAWrites", |world| {
+        let context = current()?;
+        if target != 0 || ![100, 200].contains(&scope) {
+            return Err(code::INVALID_VALUE);
+        }
+        world.flush(context)
     })
 }

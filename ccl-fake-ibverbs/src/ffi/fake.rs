@@ -72,7 +72,8 @@ impl Fake {
         unsafe { (self.live)() }
     }
 
-    /// How often a function was called, by its name without `ibv_`; also `sends`, `inline_sends`, `receives`, `bytes`.
+    /// How often a function was called, by its name without `ibv_`; also `sends`, `inline_sends`, `receives`, `bytes`,
+    /// `bare_writes` (of which the peer is not told) and their `bare_bytes`.
     pub fn count(&self, name: &str) -> u64 {
         let name = CString::new(name).expect("no null byte in a name");
         // SAFETY: a string.

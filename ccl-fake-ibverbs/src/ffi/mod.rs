@@ -6,6 +6,7 @@
 //! a device checks.
 
 mod device;
+mod dma_buf;
 mod fake;
 mod objects;
 mod queue_pair;
@@ -51,6 +52,7 @@ const MOVER: Mover = Mover {
         // SAFETY: the range lies in a region that is registered for writing, which its owner keeps mapped.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer(to), bytes.len()) };
     },
+    note: dma_buf::note,
 };
 
 fn pointer(address: u64) -> *mut u8 {

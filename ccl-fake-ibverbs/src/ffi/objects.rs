@@ -1,8 +1,9 @@
 //! Domains, regions, address handles, channels, completion queues.
 
 use super::device::key;
-use super::{blank, fail, status, with};
+use super::{blank, dma_buf, fail, pointer, status, with};
 use crate::abi::*;
+use crate::world::{DmaBuf, Errno, World};
 use libc::{c_int, c_uint, c_void, size_t};
 use rustix::fd::AsRawFd;
 use std::ptr::null_mut;
@@ -43,8 +44,9 @@ unsafe extern "C" fn ibv_reg_mr(
     length: size_t,
     access: c_int,
 ) -> *mut ibv_mr {
+    let counted = |world: &mut World| world.call("reg_mr").map(|()| None);
     // SAFETY: a live domain.
-    unsafe { register("reg_mr", pd, at, length, access.cast_unsigned()) }
+    unsafe { register(pd, (at.addr() as u64, length), access.cast_unsigned(), counted) }
 }
 
 #[unsafe(no_mangle)]
@@ -58,44 +60,52 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     if iova != at.addr() as u64 {
         return fail(libc::EOPNOTSUPP, null_mut());
     }
+    let counted = |world: &mut World| world.call("reg_mr_iova2").map(|()| None);
     // SAFETY: a live domain.
-    unsafe { register("reg_mr_iova2", pd, at, length, access) }
+    unsafe { register(pd, (iova, length), access, counted) }
 }
 
-/// Memory of other devices there is none here.
+/// Takes what ccl-fake-cuda gives out as a dma-buf: a file with the memory's bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_dmabuf_mr(
-    _pd: *mut ibv_pd,
-    _offset: u64,
-    _length: size_t,
-    _iova: u64,
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: size_t,
+    iova: u64,
     fd: c_int,
-    _access: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
-    let scripted = with(|world| world.call("reg_dmabuf_mr"));
-    let errno = if fd < 0 { libc::EBADF } else { libc::EOPNOTSUPP };
-    fail(scripted.err().unwrap_or(errno), null_mut())
+    let mapped = with(|world| world.call("reg_dmabuf_mr")).and_then(|()| dma_buf::map(fd, offset, length));
+    let mapped = match mapped {
+        Ok(mapped) => mapped,
+        Err(errno) => return fail(errno, null_mut()),
+    };
+    // SAFETY: a live domain.
+    let mr = unsafe { register(pd, (iova, length), access.cast_unsigned(), |_| Ok(Some(mapped))) };
+    if mr.is_null() {
+        dma_buf::unmap(mapped);
+    }
+    mr
 }
 
 /// # Safety
 /// A live domain.
 unsafe fn register(
-    verb: &'static str,
     pd: *mut ibv_pd,
-    at: *mut c_void,
-    length: size_t,
+    (start, length): (u64, size_t),
     access: u32,
+    begin: impl FnOnce(&mut World) -> Result<Option<DmaBuf>, Errno>,
 ) -> *mut ibv_mr {
     // SAFETY: as the caller vouches.
     let (context, domain) = unsafe { ((*pd).context, (*pd).handle) };
-    let start = at.addr() as u64;
     let registered = with(|world| {
-        world.call(verb)?;
-        world.reg_mr(domain, start, length as u64, access)
+        let dma_buf = begin(world)?;
+        world.reg_mr(domain, (start, length as u64), access, dma_buf)
     });
     match registered {
         Ok(handle) => {
-            let mr = ibv_mr { context, pd, addr: at, length, handle, lkey: handle, rkey: handle };
+            let addr = pointer(start).cast();
+            let mr = ibv_mr { context, pd, addr, length, handle, lkey: handle, rkey: handle };
             Box::into_raw(Box::new(mr))
         }
         Err(errno) => fail(errno, null_mut()),
@@ -106,7 +116,10 @@ unsafe fn register(
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: a live region, boxed by `register`.
     let mr = unsafe { Box::from_raw(mr) };
-    with(|world| world.mrs.remove(&mr.handle));
+    let gone = with(|world| world.mrs.remove(&mr.handle));
+    if let Some(mapped) = gone.and_then(|mr| mr.dma_buf) {
+        dma_buf::unmap(mapped);
+    }
     0
 }
 

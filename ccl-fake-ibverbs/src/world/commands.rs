@@ -178,6 +178,7 @@ fn default_limits() -> Settings {
         ("inline", 256),
         ("cq", 4096),
         ("cqe", 1 << 20),
+        ("mr_bytes", u64::MAX),
         ("mr", 65536),
         ("pd", 1024),
         ("ah", 65536),

@@ -10,7 +10,7 @@ mod queue_pair;
 mod traffic;
 
 pub(crate) use completion::Cq;
-pub(crate) use objects::{Ah, Context, Gid, Key};
+pub(crate) use objects::{Ah, Context, DmaBuf, Gid, Key};
 pub(crate) use queue_pair::{Payload, Qp, Receive, Send, Target};
 
 use crate::script::Settings;
@@ -26,6 +26,8 @@ pub(crate) struct Mover {
     pub(crate) read: fn(u64, usize) -> Vec<u8>,
     /// Copies these bytes to this address.
     pub(crate) write: fn(u64, &[u8]),
+    /// Notes in a list at this address that so many bytes from an offset on wait to be flushed.
+    pub(crate) note: fn(u64, u64, u64),
 }
 
 /// All there is.

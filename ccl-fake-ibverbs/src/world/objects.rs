@@ -27,6 +27,20 @@ pub(crate) struct Mr {
     pub(crate) start: u64,
     pub(crate) len: u64,
     pub(crate) access: u32,
+    /// Of a dma-buf, where its bytes are reached.
+    pub(crate) dma_buf: Option<DmaBuf>,
+}
+
+/// A dma-buf's bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct DmaBuf {
+    /// Where they are.
+    pub(crate) at: u64,
+    /// What was mapped for them.
+    pub(crate) base: u64,
+    pub(crate) mapped: usize,
+    /// Where writes wait until their device is told to flush them, and where they are noted; `None`: they do not wait.
+    pub(crate) late: Option<(u64, u64)>,
 }
 
 /// A completion channel.
@@ -94,7 +108,13 @@ impl World {
         self.pds.remove(&pd).map(|_| ()).ok_or(libc::EINVAL)
     }
 
-    pub(crate) fn reg_mr(&mut self, pd: Key, start: u64, len: u64, access: u32) -> Result<Key, Errno> {
+    pub(crate) fn reg_mr(
+        &mut self,
+        pd: Key,
+        (start, len): (u64, u64),
+        access: u32,
+        dma_buf: Option<DmaBuf>,
+    ) -> Result<Key, Errno> {
         let device = self.device_of_pd(pd)?;
         let known = IBV_ACCESS_LOCAL_WRITE
             | IBV_ACCESS_REMOTE_WRITE
@@ -104,13 +124,16 @@ impl World {
         if access & !known != 0 || writes && access & IBV_ACCESS_LOCAL_WRITE == 0 || len == 0 {
             return Err(libc::EINVAL);
         }
+        if len > self.limit(device, "mr_bytes") {
+            return Err(libc::EINVAL);
+        }
         let locked: u64 = self.mrs.values().map(|mr| mr.len).sum();
         let there = self.mrs.values().filter(|mr| self.device_of_pd(mr.pd) == Ok(device)).count();
         if self.memlock.is_some_and(|most| locked + len > most) || there as u64 >= self.limit(device, "mr") {
             return Err(libc::ENOMEM);
         }
         let key = self.key();
-        self.mrs.insert(key, Mr { pd, start, len, access });
+        self.mrs.insert(key, Mr { pd, start, len, access, dma_buf });
         Ok(key)
     }
 

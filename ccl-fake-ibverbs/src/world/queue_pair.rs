@@ -219,7 +219,8 @@ impl World {
     pub(crate) fn post_send(&mut self, key: Key, work: Vec<Send>) -> Result<(), (usize, Errno)> {
         self.call("post_send").map_err(|errno| (0, errno))?;
         for (index, send) in work.into_iter().enumerate() {
-            self.post_one_send(key, send).map_err(|errno| (index, errno))?;
+            let is_refused = if index > 0 { self.call("chained_send") } else { Ok(()) };
+            is_refused.and_then(|()| self.post_one_send(key, send)).map_err(|errno| (index, errno))?;
         }
         Ok(())
     }

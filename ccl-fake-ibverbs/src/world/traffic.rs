@@ -109,6 +109,10 @@ impl World {
     fn carry(&mut self, key: Key, send: &Send) -> End {
         let Some(bytes) = self.gather(key, &send.payload) else { return End::Now(IBV_WC_LOC_PROT_ERR, 0x51) };
         *self.counts.entry("bytes").or_default() += bytes.len() as u64;
+        if send.opcode == IBV_WR_RDMA_WRITE {
+            *self.counts.entry("bare_writes").or_default() += 1;
+            *self.counts.entry("bare_bytes").or_default() += bytes.len() as u64;
+        }
         if let Target::Datagram { ah, qp, qkey } = send.target {
             return self.datagram(key, send, (ah, qp, qkey), &bytes);
         }
@@ -135,7 +139,7 @@ impl World {
             if imm && self.qps[&peer].receives.is_empty() {
                 return End::Now(IBV_WC_RNR_RETRY_EXC_ERR, 0x82);
             }
-            (self.mover.write)(address, &bytes);
+            self.write(rkey, address, &bytes);
             if imm && let Some(receive) = self.take_receive(peer) {
                 let wc = ibv_wc { opcode: IBV_WC_RECV_RDMA_WITH_IMM, ..wc };
                 self.end_receive(peer, receive.id, wc, IBV_WC_SUCCESS, send.solicited);
@@ -245,7 +249,7 @@ impl World {
             if !self.registered(key, piece, 0) {
                 return None;
             }
-            bytes.extend((self.mover.read)(piece.addr, piece.length as usize));
+            bytes.extend((self.mover.read)(self.place(piece.lkey, piece.addr), piece.length as usize));
         }
         Some(bytes)
     }
@@ -262,10 +266,28 @@ impl World {
         let mut rest = bytes;
         for piece in memory {
             let (part, behind) = rest.split_at(rest.len().min(piece.length as usize));
-            (self.mover.write)(piece.addr, part);
+            self.write(piece.lkey, piece.addr, part);
             rest = behind;
         }
         Ok(())
+    }
+
+    /// Where a byte of a region is reached, that its user names by this address.
+    fn place(&self, key: u32, address: u64) -> u64 {
+        let mr = self.mrs.get(&key);
+        mr.and_then(|mr| Some(mr.dma_buf?.at + (address - mr.start))).unwrap_or(address)
+    }
+
+    /// Writes into a region; where its device wants flushes, the bytes wait beside it.
+    fn write(&self, key: u32, address: u64, bytes: &[u8]) {
+        let late = self.mrs.get(&key).and_then(|mr| Some((mr.start, mr.dma_buf?.late?)));
+        match late {
+            Some((start, (at, list))) if !bytes.is_empty() => {
+                (self.mover.write)(at + (address - start), bytes);
+                (self.mover.note)(list, address - start, bytes.len() as u64);
+            }
+            _ => (self.mover.write)(self.place(key, address), bytes),
+        }
     }
 
     /// Whether a queue pair's domain has this memory registered for this.

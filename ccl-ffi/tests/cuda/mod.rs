@@ -99,6 +99,13 @@ impl Queue<'_> {
     pub fn is_done(&self) -> bool {
         self.fake.is_done(self.device, self.handle)
     }
+
+    /// The graph of what these calls put on it.
+    pub fn capture(&self, calls: impl FnOnce()) -> Graph<'_> {
+        self.fake.begin_capture(self.handle);
+        calls();
+        Graph { queue: self, handle: self.fake.end_capture(self.handle) }
+    }
 }
 
 impl Drop for Queue<'_> {
@@ -107,6 +114,33 @@ impl Drop for Queue<'_> {
             self.fake.destroy(self.handle);
         }
     }
+}
+
+/// What a stream has captured.
+pub struct Graph<'q> {
+    queue: &'q Queue<'q>,
+    handle: usize,
+}
+
+impl Graph<'_> {
+    /// Puts it on its stream.
+    pub fn replay(&self) {
+        let Queue { fake, device, handle } = self.queue;
+        fake.launch_graph(*device, self.handle, *handle);
+    }
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.queue.fake.destroy_graph(self.handle);
+        }
+    }
+}
+
+/// A float among bytes.
+pub fn float(bytes: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().unwrap())
 }
 
 /// Floats whose sums depend on the order in which they are added.

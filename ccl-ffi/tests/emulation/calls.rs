@@ -7,7 +7,7 @@ use crate::world::*;
 use std::ffi::{CString, c_int, c_void};
 
 /// Types with their sizes, and what is taken from the highest byte of each element, so that none is NaN.
-const TYPES: [(c_int, usize, u8); 14] = [
+pub(crate) const TYPES: [(c_int, usize, u8); 14] = [
     (0, 1, 0xff),
     (1, 1, 0xff),
     (INT32, 4, 0xff),
@@ -24,14 +24,14 @@ const TYPES: [(c_int, usize, u8); 14] = [
     (13, 2, 0xff),
 ];
 
-fn elements(count: usize, (_, size, mask): (c_int, usize, u8), seed: usize) -> Vec<u8> {
+pub(crate) fn elements(count: usize, (_, size, mask): (c_int, usize, u8), seed: usize) -> Vec<u8> {
     let mut bytes = noise(count * size, seed);
     bytes.chunks_exact_mut(size).for_each(|element| element[size - 1] &= mask);
     bytes
 }
 
 /// A call of all ranks, on devices and on hosts, must give the same bytes.
-fn compare(
+pub(crate) fn compare(
     gpus: &Gpus,
     rank: usize,
     (comm, host): (Comm, Comm),
@@ -58,10 +58,7 @@ fn an_all_reduce_is_one_kernel_on_the_callers_stream() {
         let (from, into) = (gpus.buffer(0, &floats(100, rank)), gpus.buffer(0, &noise(400, 9)));
         ok(cclAllReduce(from.send(), into.recv(), 100, FLOAT32, SUM, comm, queue.handle));
         queue.finish();
-        let sum = |i: usize| {
-            let at = |bytes: Vec<u8>| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
-            at(floats(100, 0)) + at(floats(100, 1))
-        };
+        let sum = |i: usize| float(&floats(100, 0), i) + float(&floats(100, 1), i);
         let expected: Vec<u8> = (0..100).flat_map(|i| sum(i).to_le_bytes()).collect();
         assert!(into.bytes() == expected, "rank {rank}");
         assert_eq!(async_error(comm), SUCCESS);
@@ -220,7 +217,7 @@ fn calls_on_several_streams_keep_their_order_and_devices_reach_each_other() {
             for (i, buffer) in buffers.iter().enumerate() {
                 let queue = &queues[(i + rank) % 2];
                 ok(cclAllReduce(buffer.send(), buffer.recv(), 1000, INT32, MAX, comm, queue.handle));
-                // Those of host memory, of transfers and of uneven blocks go their own ways, beside.
+                // Those of host memory go their own way, beside.
                 ok(all_reduce(&mut [1.0], comm, 0));
             }
             let (from, into) = (gpus.buffer(device, &noise(700, rank)), gpus.buffer(device, &noise(700, 9)));
@@ -277,21 +274,19 @@ fn graphs_are_replayed() {
         // Packets, a plan, and a mean of integers, which has two kernels.
         let (a, b) = (gpus.buffer(0, &[0; 4000]), gpus.buffer(0, &[0; 8000]));
         let (c, before) = (gpus.buffer(0, &[0; 400]), launches(&gpus));
-        gpus.fake.begin_capture(queue.handle);
-        ok(cclAllReduce(a.send(), a.recv(), 1000, FLOAT32, SUM, comm, queue.handle));
-        ok(cclAllGather(a.send(), b.recv(), 1000, FLOAT32, comm, queue.handle));
-        ok(cclAllReduce(c.send(), c.recv(), 100, INT32, 4, comm, queue.handle));
-        let graph = gpus.fake.end_capture(queue.handle);
+        let graph = queue.capture(|| {
+            ok(cclAllReduce(a.send(), a.recv(), 1000, FLOAT32, SUM, comm, queue.handle));
+            ok(cclAllGather(a.send(), b.recv(), 1000, FLOAT32, comm, queue.handle));
+            ok(cclAllReduce(c.send(), c.recv(), 100, INT32, 4, comm, queue.handle));
+        });
         assert!(launches(&gpus) >= before + 4);
         for round in 0..20 {
             let own = floats(1000, 2 * round + rank);
             gpus.fake.write(a.at, &own);
             let ints: Vec<u8> = (0..100).flat_map(|i| (i + 10 * rank as i32).to_le_bytes()).collect();
             gpus.fake.write(c.at, &ints);
-            gpus.fake.launch_graph(0, graph, queue.handle);
+            graph.replay();
             queue.finish();
-            let float =
-                |bytes: &[u8], i: usize| f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
             let (x, y) = (floats(1000, 2 * round), floats(1000, 2 * round + 1));
             let sums: Vec<u8> = (0..1000).flat_map(|i| (float(&x, i) + float(&y, i)).to_le_bytes()).collect();
             assert!(a.bytes() == sums, "round {round}");
@@ -305,7 +300,6 @@ fn graphs_are_replayed() {
             }
         }
         assert_eq!(async_error(comm), SUCCESS);
-        gpus.fake.destroy_graph(graph);
     });
     destroy_all(&comms);
 }

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// Ranks whose calls may take so long.
-fn within<const N: usize>(gpus: &Gpus, milliseconds: c_int) -> [Comm; N] {
+pub(crate) fn within<const N: usize>(gpus: &Gpus, milliseconds: c_int) -> [Comm; N] {
     on_devices_with(gpus, &Config { timeout_ms: milliseconds, ..CONFIG })
 }
 
@@ -50,17 +50,26 @@ fn other_calls_and_absent_ranks_are_named_after_the_deadline() {
     let gpus = gpus(1, "");
     // Rank 1 is in another collective; or in none, after the first call.
     for is_absent in [false, true] {
-        let comms = within::<3>(&gpus, 1500);
+        let (comms, order) = (within::<3>(&gpus, 60_000), Order::default());
         on_threads(&comms, |rank, comm| {
             let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; 4000]));
             ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue.handle));
             queue.finish();
+            if rank == 0 {
+                // Whose deadline it is: all calls that there will be are made.
+                order.after(if is_absent { 1 } else { 2 });
+                ok(cclCommSetTimeout(comm, 1500));
+            }
             match (rank, is_absent) {
                 (1, true) => {}
                 (1, false) => {
                     ok(cclBroadcast(at.send(), at.recv(), 50, FLOAT32, 1, comm, queue.handle));
+                    order.done();
                 }
-                _ => ok(cclAllReduce(at.send(), at.recv(), 51, FLOAT32, SUM, comm, queue.handle)),
+                _ => {
+                    ok(cclAllReduce(at.send(), at.recv(), 51, FLOAT32, SUM, comm, queue.handle));
+                    order.done();
+                }
             }
             let text = ended(comm);
             queue.finish();
@@ -78,17 +87,24 @@ fn other_calls_and_absent_ranks_are_named_after_the_deadline() {
 #[test]
 fn a_rank_on_host_memory_is_told_apart() {
     let gpus = gpus(1, "");
-    let comms = within::<3>(&gpus, 2000);
+    let (comms, order) = (within::<3>(&gpus, 60_000), Order::default());
     on_threads(&comms, |rank, comm| {
         let words = "rank 1 waits in all_reduce #0 (50 x float, sum";
         if rank == 1 {
+            order.done();
             assert_ne!(all_reduce(&mut [1.0; 50], comm, 0), SUCCESS);
             let text = last_error(0);
             assert!(text.contains(words) && text.contains("on host memory"), "{text}");
             return;
         }
         let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; 4000]));
+        if rank == 0 {
+            // Whose deadline it is: the others are in their calls, or about to be.
+            order.after(2);
+            ok(cclCommSetTimeout(comm, 2000));
+        }
         ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue.handle));
+        order.done();
         let text = ended(comm);
         queue.finish();
         assert!(text.contains(words) && text.contains("ranks 0, 2 in all_reduce #0"), "{text}");
@@ -96,21 +112,22 @@ fn a_rank_on_host_memory_is_told_apart() {
     destroy_all(&comms);
 }
 
-#[test]
-fn an_abort_ends_the_kernels_of_all() {
+/// One of three ranks aborts while the others wait in these calls, each on a buffer of so many bytes.
+pub(crate) fn an_abort_ends(bytes: usize, calls: impl Fn(usize, Comm, &Buffer<'_>, Stream) + Sync) {
     let gpus = gpus(1, "");
-    let comms = within::<3>(&gpus, 60_000);
+    let (comms, order) = (within::<3>(&gpus, 60_000), Order::default());
     let begin = Instant::now();
     on_threads(&comms, |rank, comm| {
         if rank == 2 {
+            order.after(2);
+            // Mostly after their kernels have begun to wait for it.
             std::thread::sleep(Duration::from_millis(200));
             ok(cclCommAbort(comm));
             return;
         }
-        let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; 4000]));
-        for _ in 0..3 {
-            ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue.handle));
-        }
+        let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; bytes]));
+        calls(rank, comm, &at, queue.handle);
+        order.done();
         let text = ended(comm);
         queue.finish();
         assert!(text.contains("rank 2") && text.contains("abort"), "{text}");
@@ -121,21 +138,33 @@ fn an_abort_ends_the_kernels_of_all() {
 }
 
 #[test]
+fn an_abort_ends_the_kernels_of_all() {
+    an_abort_ends(4000, |_, comm, at, queue| {
+        (0..3).for_each(|_| ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue)));
+    });
+}
+
+#[test]
 fn replays_count_too() {
     let gpus = gpus(1, "");
-    let comms = within::<2>(&gpus, 1500);
+    let (comms, order) = (within::<2>(&gpus, 60_000), Order::default());
     on_threads(&comms, |rank, comm| {
         let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; 4000]));
-        gpus.fake.begin_capture(queue.handle);
-        ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue.handle));
-        let graph = gpus.fake.end_capture(queue.handle);
-        for _ in 0..5 - rank {
-            gpus.fake.launch_graph(0, graph, queue.handle);
+        if rank == 0 {
+            // Whose deadline it is: what the other replays is on its stream.
+            ok(cclCommSetTimeout(comm, 1500));
+            order.after(1);
         }
+        let graph = queue.capture(|| {
+            ok(cclAllReduce(at.send(), at.recv(), 50, FLOAT32, SUM, comm, queue.handle));
+        });
+        for _ in 0..5 - rank {
+            graph.replay();
+        }
+        order.done();
         let text = ended(comm);
         queue.finish();
         assert!(text.contains("rank 1 never entered all_reduce #4"), "{text}");
-        gpus.fake.destroy_graph(graph);
     });
     destroy_all(&comms);
 }
@@ -150,12 +179,8 @@ fn what_cannot_be_is_refused() {
         let (at, there) = (gpus.buffer(device, &[0; 64]), gpus.buffer(1 - device, &[0; 64]));
         let code = cclAllReduce(there.send(), there.recv(), 4, FLOAT32, SUM, comm, other.handle);
         refused(code, INVALID_ARGUMENT, "in a communicator where it is on device");
-        // A transfer cannot be captured: it goes through the host.
-        gpus.fake.begin_capture(queue.handle);
-        let code = cclSend(at.send(), 4, FLOAT32, 1 - rank as c_int, comm, queue.handle);
-        refused(code, INVALID_USAGE, "captures a graph");
-        let graph = gpus.fake.end_capture(queue.handle);
-        gpus.fake.destroy_graph(graph);
+        let code = cclSend(at.send(), 4, FLOAT32, rank as c_int, comm, queue.handle);
+        refused(code, INVALID_ARGUMENT, "sends itself 1 times and receives 0 times");
         // Nothing of all that has begun.
         ok(cclAllReduce(at.send(), at.recv(), 4, FLOAT32, SUM, comm, queue.handle));
         queue.finish();

@@ -5,7 +5,14 @@ mod common;
 #[path = "../cuda/mod.rs"]
 mod cuda;
 
+mod alone;
 mod calls;
 mod failures;
+mod hosts;
+mod multicast;
 mod processes;
+mod registered;
+mod straying;
+mod transfers;
+mod uneven;
 mod world;

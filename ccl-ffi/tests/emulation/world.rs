@@ -4,10 +4,16 @@ use crate::common::*;
 use crate::cuda::*;
 use std::ffi::{CString, c_int};
 use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where a child process finds its parent's kernels.
 pub(crate) const KERNELS: &str = "TEST_KERNELS";
+
+/// Blocks of a rank, if a test wants another number.
+pub(crate) const BLOCKS: &str = "RDMACCL_DEVICE_BLOCKS";
 
 /// The kernels, compiled once for this program.
 pub(crate) fn object() -> &'static Path {
@@ -17,7 +23,9 @@ pub(crate) fn object() -> &'static Path {
         // So many threads of the CPU run a launch.
         // SAFETY: no other test reads the environment before it has devices.
         unsafe {
-            std::env::set_var("RDMACCL_DEVICE_BLOCKS", "4");
+            if std::env::var_os(BLOCKS).is_none() {
+                std::env::set_var(BLOCKS, "4");
+            }
             std::env::set_var("RDMACCL_DEVICE_THREADS", "8");
         }
         match std::env::var_os(KERNELS) {
@@ -68,6 +76,50 @@ fn with_config<const N: usize>(config: &Config) -> [Comm; N] {
     }
     ok(cclGroupEnd());
     comms
+}
+
+/// The text of an id, for a child process.
+pub(crate) fn hex(id: &Id) -> String {
+    id.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The id of this text.
+pub(crate) fn from_hex(text: &str) -> Id {
+    Id { bytes: std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()) }
+}
+
+/// How these processes end; together they have so long as anything has.
+pub(crate) fn ends_of(mut children: Vec<Child>) -> Vec<ExitStatus> {
+    let deadline = Instant::now() + 2 * PATIENCE;
+    let mut ends: Vec<Option<ExitStatus>> = vec![None; children.len()];
+    while ends.iter().any(Option::is_none) && Instant::now() < deadline {
+        for (child, end) in children.iter_mut().zip(&mut ends) {
+            *end = end.or_else(|| child.try_wait().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for (child, _) in children.iter_mut().zip(&ends).filter(|(_, end)| end.is_none()) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let end = |(child, end): (usize, Option<_>)| end.unwrap_or_else(|| panic!("child {child} is not done"));
+    ends.into_iter().enumerate().map(end).collect()
+}
+
+/// Who goes on after whom, where a test depends on it: ranks of this process that have done something, counted.
+#[derive(Default)]
+pub(crate) struct Order(AtomicUsize);
+
+impl Order {
+    pub(crate) fn done(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits until so many have done it.
+    #[track_caller]
+    pub(crate) fn after(&self, ranks: usize) {
+        wait_for("the other ranks", || self.0.load(Ordering::Acquire) >= ranks);
+    }
 }
 
 /// How often kernels were launched.

@@ -1,22 +1,29 @@
 // All kernels in one program, each for all families: which is looked up when it is launched.
 #pragma once
+#include "../agree.cu"
 #include "../all_reduce.cu"
 #include "../finish.cu"
 #include "../interpret.cu"
 #include "../measure.cu"
+#include "../multicast.cu"
 
 // Which kernel.
-enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH, ADD };
+enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH, ADD, AGREE, MULTICAST };
 
 template <class F> void interpret_family(const Launch &launch) {
     SHARED(Shared, shared);
     interpret<F>(launch, shared);
+}
+static void agree_alone(const Launch &launch) {
+    SHARED(AgreeShared, shared);
+    agree(launch, shared);
 }
 template <class F> void all_reduce_family(const Launch &launch, u64 what) {
     SHARED(TeamShared, shared);
     if (what == TWO_SHOT) two_shot<F>(launch, shared);
     if (what == ONE_SHOT) one_shot<F>(launch, shared);
     if (what == PACKETS) packets<F>(launch, shared);
+    if (what == MULTICAST) multicast<F>(launch, shared);
 }
 
 // In the order of `Family::ALL`. A program with a planted bug is compiled for one type only.
@@ -45,6 +52,7 @@ static inline void play_kernel(What what, u64 family, const Launch &launch) {
     case PING: ping(launch, trouble); break;
     case FINISH: finish(launch); break;
     case ADD: plain_add(launch); break;
+    case AGREE: agree_alone(launch); break;
     default: ALL_REDUCES[family](launch, what);
     }
 }

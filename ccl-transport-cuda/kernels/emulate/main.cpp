@@ -18,6 +18,13 @@ thread_local Emulated emulated;
 
 namespace {
 
+// The address of the case at hand that stands for the memories of all its ranks, which have `bytes` each.
+struct Multicast {
+    const u8 *at = nullptr;
+    size_t bytes = 0;
+    std::vector<u8 *> memories;
+} multicast_memory;
+
 struct File {
     std::vector<u8> bytes;
     size_t at = 0;
@@ -70,6 +77,7 @@ struct Rank {
     std::vector<Wire> wires;
     u8 *from, *into;
     Team team;
+    Book *book;
     Launch launch;
     Report *reports;
     pthread_barrier_t stream;
@@ -87,7 +95,7 @@ struct Rank {
 struct Case {
     u64 what, family, blocks, threads, rounds, start, misaligned, absent, abort_after, limit, count, divisor, divides, room;
     u64 rule[5];
-    bool is_gang;
+    bool is_gang, agrees;
     std::vector<Rank> ranks;
     Alarm *alarm;
 };
@@ -151,6 +159,31 @@ void connect(Case &c) {
     }
 }
 
+// Every rank has registered its buffers, and reaches those of all others.
+void introduce(Case &c) {
+    for (Rank &rank : c.ranks) {
+        rank.book = rank.team.book = rank.make<Book>(1);
+        rank.team.agreed = rank.make<Agreed>(1);
+    }
+    for (u64 r = 0; r < c.ranks.size(); ++r) {
+        Rank &rank = c.ranks[r];
+        Offer *offers = rank.make<Offer>(2 * RANKS);
+        for (Rank &other : c.ranks) other.team.offers[r] = offers;
+        // The one buffer, and then the other, which may be the same.
+        const u8 *buffers[2] = {rank.from, rank.into};
+        for (u32 place = 0; place < 2; ++place) {
+            const u64 number = (1 + r) * REGISTERED + place, at = (u64)buffers[place];
+            release(&rank.book->own[place].from, at);
+            release(&rank.book->own[place].to, at + rank.right[0].size());
+            release(&rank.book->own[place].number, number);
+            for (Rank &other : c.ranks) {
+                release(&other.book->reached[r][place].at, at);
+                release(&other.book->reached[r][place].number, number);
+            }
+        }
+    }
+}
+
 void assemble(Case &c) {
     const u64 n = c.ranks.size();
     for (u64 r = 0; r < n; ++r) {
@@ -177,11 +210,26 @@ void assemble(Case &c) {
                 other.team.flags[r] = flags;
                 other.team.stage[r] = stage;
                 other.team.packets[r] = packets;
+                if (c.agrees) continue;
                 other.team.input[r] = rank.from;
                 other.team.output[r] = rank.into;
             }
         }
     }
+    if (c.what == MULTICAST) {
+        // Memory of nobody, at whose address there is nothing to be found.
+        const size_t bytes = 2 * n * c.room;
+        multicast_memory.at = c.ranks[0].make<u8>(bytes);
+        multicast_memory.bytes = bytes;
+        multicast_memory.memories.clear();
+        for (Rank &rank : c.ranks) {
+            u8 *own = rank.make<u8>(bytes);
+            multicast_memory.memories.push_back(own);
+            rank.team.received = own;
+            rank.team.everywhere = const_cast<u8 *>(multicast_memory.at);
+        }
+    }
+    if (c.agrees) introduce(c);
     c.alarm = c.ranks[0].make<Alarm>(1);
     for (Rank &rank : c.ranks) {
         Call &call = rank.launch.own;
@@ -199,6 +247,8 @@ void assemble(Case &c) {
         call.limit = c.limit;
         call.count = c.count;
         call.tag = rank.tag;
+        call.when = c.agrees ? &rank.team.agreed->verdict : nullptr;
+        call.wanted = MAPPED;
         call.rule = {low(c.rule[0]), high(c.rule[0]), c.rule[1], c.rule[2], c.rule[3], c.rule[4]};
         rank.launch.gang = nullptr;
         rank.launch.blocks = (u32)c.blocks;
@@ -240,6 +290,19 @@ void *run(void *argument) {
         pthread_barrier_wait(&rank.stream);
         // Ranks, and blocks of a rank, begin as they like.
         for (u64 turn = 0; turn < (rank.skew * (round + 1 + place.block)) % 61; ++turn) sched_yield();
+        if (c.agrees) {
+            Launch before = rank.launch;
+            before.gang = nullptr;
+            before.blocks = 1;
+            before.own.count = right.size();
+            if (place.block == 0) {
+                const u32 block = emulated.block;
+                emulated.block = 0;
+                play_kernel(AGREE, c.family, before);
+                emulated.block = block;
+            }
+            pthread_barrier_wait(&rank.stream);
+        }
         launch(c, rank.launch);
         pthread_barrier_wait(&rank.stream);
         // The divisor is launched behind the call, in the same stream.
@@ -264,6 +327,8 @@ void *run(void *argument) {
 }
 
 void play(u64 index, Case &c) {
+    c.agrees = c.what == TWO_SHOT && c.absent == 0 && c.abort_after == 0;
+    for (const Rank &rank : c.ranks) c.agrees = c.agrees && rank.tag == c.ranks[0].tag;
     connect(c);
     assemble(c);
     std::vector<Place> places;
@@ -322,15 +387,30 @@ void print_layout() {
     PLACE(Wire, slots), PLACE(Wire, flags), PLACE(Wire, credit), PLACE(Wire, count);
     PLACE(Call, program), PLACE(Call, wires), PLACE(Call, input), PLACE(Call, output), PLACE(Call, scratch), PLACE(Call, team);
     PLACE(Call, alarm), PLACE(Call, reports), PLACE(Call, limit), PLACE(Call, count), PLACE(Call, tag), PLACE(Call, log), PLACE(Call, rule);
+    PLACE(Call, when), PLACE(Call, wanted);
     PLACE(Rule, op), PLACE(Rule, scales), PLACE(Rule, factor), PLACE(Rule, turn), PLACE(Rule, shift), PLACE(Rule, flip);
     PLACE(Launch, own), PLACE(Launch, gang), PLACE(Launch, blocks);
     PLACE(Team, rank), PLACE(Team, ranks), PLACE(Team, room), PLACE(Team, packet_room), PLACE(Team, epochs), PLACE(Team, flags);
     PLACE(Team, stage), PLACE(Team, packets), PLACE(Team, input), PLACE(Team, output);
+    PLACE(Team, agreed), PLACE(Team, book), PLACE(Team, offers), PLACE(Team, everywhere), PLACE(Team, received);
+    SAY("registered", REGISTERED), SAY("offer", sizeof(Offer)), SAY("agreed", sizeof(Agreed)), SAY("book", sizeof(Book));
+    PLACE(Book, own), PLACE(Book, reached), PLACE(Book, missing), PLACE(Book, made);
     PLACE(Report, failure), PLACE(Report, lane), PLACE(Report, move), PLACE(Report, tile), PLACE(Report, operand);
     PLACE(Report, expected), PLACE(Report, found);
 }
 
 } // namespace
+
+u32 memories_of(const void *at, void **into) {
+    const size_t offset = (size_t)((const u8 *)at - multicast_memory.at);
+    if (offset + sizeof(Vec) > multicast_memory.bytes || offset % sizeof(Vec) != 0) {
+        fprintf(stderr, "a store to all at no address for it\n");
+        exit(2);
+    }
+    u32 count = 0;
+    for (u8 *memory : multicast_memory.memories) into[count++] = memory + offset;
+    return count;
+}
 
 int main(int arguments, char **argument) {
     if (arguments != 2) return 2;

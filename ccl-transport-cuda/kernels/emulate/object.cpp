@@ -13,7 +13,8 @@ const char *const FAMILIES[] = {"SumsI8",   "SumsI16",  "SumsI32", "SumsI64", "S
                                 "SumsE4M3", "SumsE5M2", "Order8",  "Order16", "Order32", "Order64", "Bits"};
 // In the order of `What`.
 const char *const KERNELS[] = {"rdmaccl_interpret", "rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets",
-                               "rdmaccl_meet",      "rdmaccl_ping",     "rdmaccl_finish",   "rdmaccl_add"};
+                               "rdmaccl_meet",      "rdmaccl_ping",     "rdmaccl_finish",   "rdmaccl_add",
+                               "rdmaccl_agree",     "rdmaccl_multicast"};
 const u32 WHATS = sizeof KERNELS / sizeof *KERNELS;
 
 struct Place {
@@ -29,7 +30,15 @@ void *play(void *argument) {
     return nullptr;
 }
 
+// The driver's answer to `memories_of`.
+u32 (*asked)(const void *, void **) = nullptr;
+
 } // namespace
+
+u32 memories_of(const void *at, void **into) { return asked(at, into); }
+
+// Before the first launch: who knows the memories behind an address, 16 at most.
+extern "C" void emulated_multicast(u32 (*ask)(const void *, void **)) { asked = ask; }
 
 extern "C" size_t emulated_parameter() { return sizeof(Launch); }
 
@@ -38,7 +47,7 @@ extern "C" u32 emulated_find(const char *family, const char *kernel) {
     for (u32 f = 0; f < sizeof FAMILIES / sizeof *FAMILIES; ++f) {
         for (u32 what = 0; what < WHATS; ++what) {
             if (strcmp(family, FAMILIES[f]) != 0 || strcmp(kernel, KERNELS[what]) != 0) continue;
-            const bool reduces = what == TWO_SHOT || what == ONE_SHOT || what == PACKETS;
+            const bool reduces = what == TWO_SHOT || what == ONE_SHOT || what == PACKETS || what == MULTICAST;
             return reduces && (f >= sizeof ALL_REDUCES / sizeof *ALL_REDUCES || !ALL_REDUCES[f]) ? 0 : 1 + f * WHATS + what;
         }
     }

@@ -41,6 +41,19 @@ DEVICE void pause() { sched_yield(); }
 DEVICE Vec load(const Vec *at) { return *at; }
 DEVICE void store(Vec *at, const Vec &v) { *at = v; }
 
+// The memories behind an address that stands for several: where each is, and how many there are. Whoever plays knows.
+u32 memories_of(const void *at, void **into);
+DEVICE void store_to_all(Vec *at, const Vec &v) {
+    void *all[16];
+    u32 count = memories_of(at, all);
+#if defined(BUG_ONE_MEMORY)
+    count = count != 0;
+#endif
+    for (u32 i = 0; i < count; ++i) store((Vec *)all[i], v);
+}
+// All addresses of some memory are alike here.
+DEVICE void join_addresses() {}
+
 class Flag {
     std::atomic<u64> word;
 

@@ -38,6 +38,8 @@ pub enum Attribute {
     PosixFileDescriptors = 103,
     /// Whether network devices reach its memory.
     GpuDirectRdma = 116,
+    /// How what they wrote is flushed: 1 is by the host.
+    GpuDirectRdmaFlush = 117,
     /// For whom their writes are in order.
     GpuDirectRdmaOrdering = 118,
     /// Whether streams wait for numbers of 64 bits.
@@ -54,11 +56,12 @@ pub enum Attribute {
 
 impl Attribute {
     /// All of them.
-    pub const ALL: [Attribute; 10] = [
+    pub const ALL: [Attribute; 11] = [
         Attribute::Multiprocessors,
         Attribute::CooperativeLaunch,
         Attribute::PosixFileDescriptors,
         Attribute::GpuDirectRdma,
+        Attribute::GpuDirectRdmaFlush,
         Attribute::GpuDirectRdmaOrdering,
         Attribute::StreamMemoryOperations64,
         Attribute::DmaBuf,

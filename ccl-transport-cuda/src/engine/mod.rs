@@ -1,212 +1,101 @@
 //! Calls on device memory that kernels make.
 //!
-//! An [`Engine`] is one rank's part of a communicator all of whose ranks reach each other's device memory. It is made in two
-//! steps, between which ranks tell each other what [`Founding::words`] are: first each one allocates its arena, then it opens
-//! those of the others. From then on a call is one launch on the caller's stream, and nothing of it waits for the host:
-//! what is the same each time was worked out and written to the device before, and how many calls there were is counted by the kernels.
-//! So a call can be captured in a graph and replayed.
+//! An [`Engine`] is one rank's part of a communicator, all of whose ranks on a host reach each other's device memory; what goes to other
+//! hosts passes a [`Gate`]. It is made in two steps, between which ranks tell each other what [`Founding::words`] are: first each one
+//! allocates its arena, then it opens those of the others on its host. From then on a call is one launch on the caller's stream, and nothing of it
+//! waits for the host but what passes the gate: what is the same each time was worked out and written to the device before, and how many calls
+//! there were is counted by the kernels. So a call can be captured in a graph and replayed.
 //!
 //! Calls of one communicator are ordered by an event, on whatever streams they are. Those in a graph are not: a stream that captures cannot
 //! wait for what is not captured.
 //!
-//! The host sees by a word of each rank in which call its kernels are, and by reports which blocks have given up. Whoever makes an
+//! The host sees by words of each rank in which call its kernels are, and by reports which blocks have given up. Whoever makes an
 //! engine looks at both now and then, and ends all waits by [`Engine::alarm`].
 
+mod alone;
 mod arena;
 mod choice;
+mod founding;
+mod gate;
+mod hosts;
+mod links;
+mod multicast;
 mod parting;
 mod place;
 mod prepared;
+mod registered;
+mod saying;
+mod slots;
 mod store;
+mod transfers;
 mod watch;
 
+pub use founding::Founding;
+pub use gate::{Draft, Ends, Gate};
 pub use parting::Parting;
 pub use place::Place;
+pub use saying::{heard, told};
+pub use slots::{Shown, Slots};
 pub use watch::Trouble;
 
-use crate::driver::{Attribute, Kind};
+use crate::driver::Kind;
 use crate::kernels::Kernels;
-use crate::program::{self, Call as Told, Launch, Mark, Member, Team};
-use crate::sharing::{Handle, Mapped, Process};
-use crate::sys::{DeviceMemory, Event, Primary, Residency, Stream};
-use arena::Arena;
-use ccl_core::communicator::Call;
-use ccl_core::config::Config;
+use crate::program::{self, Call as Told, Direction, End, Launch, MAX_TEAM_BLOCKS, Verdict, Wire};
+use crate::sharing::{Handle, Mapped};
+use crate::sys::{DeviceMemory, Event, Function, Primary, Residency, Stream};
+use alone::Copied;
+use ccl_core::communicator::{Call, Operation, What};
+use ccl_core::engine::Blocks;
 use ccl_core::flight::KernelState;
-use ccl_core::plan::{Collective, Placement, Rank};
+use ccl_core::plan::{Collective, Rank};
 use ccl_core::simd::Buffers;
 use ccl_core::{Error, Result};
-use prepared::{Placed, Prepared, Terms};
+use hosts::{Hosts, Seat};
+use multicast::Multicast;
+use prepared::{NO_PLAN, Placed, Prepared, Terms};
+use registered::Registrations;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Store;
+use transfers::Leg;
 use watch::Watch;
 
+/// Ranks of a host at most.
 pub use crate::program::MAX_TEAM as MOST_RANKS;
+/// Ranks at most, where they are on several hosts: a plan in which each has a link with every other still fits into a kernel.
+pub const MOST_RANKS_OF_ALL_HOSTS: usize = 64;
 
-/// Blocks of a rank at most, where the user has not said how many.
-const BLOCKS: u32 = 32;
 /// Calls that are kept ready; with more, they are prepared anew.
 const MOST_READY: usize = 4096;
 
 /// The algorithm that the user wants for each collective, in the order of [`Collective::ALL`].
 pub type Wanted = [Option<&'static str>; Collective::ALL.len()];
 
-/// A rank that has its own memory, and not yet that of the others.
-pub struct Founding {
-    rank: Rank,
-    primary: Arc<Primary>,
-    kernels: Arc<Kernels>,
-    config: Config,
-    ranks: usize,
-    blocks: u32,
-    memory: DeviceMemory,
-    arena: Arena,
-}
-
-impl Founding {
-    /// For `rank`, on a device. `places` has the devices of all ranks. Zeroes the memory and, where ranks share the device,
-    /// loads all kernels, so that none of this waits for a call later.
-    pub fn new(primary: &Arc<Primary>, rank: Rank, places: &[Place], config: &Config) -> Result<Founding> {
-        let device = primary.driver().device(primary.ordinal())?;
-        let processors = device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
-        // Of the device where most ranks are: all launch alike, and a block of any kernel is sure to fit on a multiprocessor.
-        let crowd = |place: &Place| places.iter().filter(|other| *other == place).count() as u32;
-        let most = places.iter().map(crowd).max().unwrap_or(1);
-        let blocks = config.device_blocks.unwrap_or(BLOCKS).min(processors / most.max(1));
-        if blocks == 0 {
-            let what = format!("{most} ranks on a device of {processors} multiprocessors");
-            return Err(Error::unsupported(what, "let fewer ranks share a device"));
-        }
-        let arena = Arena::new(places.len(), blocks);
-        let mut memory = DeviceMemory::alloc(primary, arena.bytes)?;
-        let stream = Stream::new(primary)?;
-        stream.clear(&mut memory, 0..arena.zeroed)?;
-        stream.synchronize()?;
-        let kernels = Kernels::of_device(primary);
-        // A device or a driver that does not take one of them takes none.
-        let least = program::Module::named("finish").expect("it is among the modules");
-        kernels.function(least, "rdmaccl_finish")?;
-        if places.get(rank as usize).is_some_and(|own| crowd(own) > 1) {
-            kernels.load()?;
-        }
-        Ok(Founding {
-            rank,
-            primary: Arc::clone(primary),
-            kernels,
-            config: config.clone(),
-            ranks: places.len(),
-            blocks,
-            memory,
-            arena,
-        })
-    }
-
-    /// What the other ranks must know.
-    pub fn words(&self) -> Result<Vec<u8>> {
-        let mut words = self.blocks.to_le_bytes().to_vec();
-        words.extend(self.memory.export()?.to_bytes());
-        Ok(words)
-    }
-
-    /// The engine, with the words of all ranks.
-    pub fn meet(self, words: &[Vec<u8>], wanted: Wanted) -> Result<Engine> {
-        let Founding { rank, primary, kernels, config, ranks, blocks, memory, arena } = self;
-        let mut peers = Vec::new();
-        let (mut bases, mut has_strangers) = (Vec::new(), false);
-        for (peer, theirs) in (0..).zip(words) {
-            let (count, handle) = theirs.split_at_checked(4).ok_or_else(|| malformed(peer))?;
-            if count != blocks.to_le_bytes() {
-                let what = format!("rank {peer} is on a device where another number of blocks fits");
-                return Err(Error::unsupported(
-                    what,
-                    "set RDMACCL_DEVICE_BLOCKS to what fits on all devices",
-                ));
-            }
-            if peer == rank {
-                bases.push(memory.address() as u64);
-                continue;
-            }
-            let handle = Handle::from_bytes(handle)?;
-            has_strangers |= handle.process != Process::this()?;
-            let mapped = Mapped::open(&primary, &handle)?;
-            if mapped.len() != arena.bytes {
-                return Err(malformed(peer));
-            }
-            bases.push(mapped.address() as u64);
-            peers.push((peer, mapped));
-        }
-        if bases.len() != ranks {
-            return Err(Error::invalid(format!("words of {} ranks", bases.len()), "give those of all ranks"));
-        }
-        let watch = Arc::new(Watch::new(&primary, blocks)?);
-        let store = Store::new(&primary)?;
-        let members = bases.iter().map(|base| Member {
-            flags: base + arena.flags(),
-            stage: base + arena.stage(),
-            packets: base + arena.packets(),
-            ..Member::default()
-        });
-        let own = bases[rank as usize];
-        let team = Team {
-            rank,
-            room: arena::ONE_SHOT_ROOM as u64,
-            packet_room: arena::PACKET_ROOM as u64,
-            epochs: own + arena.epochs(),
-            members: members.collect(),
-        };
-        let team = team.words().map_err(|error| Error::unsupported(error.to_string(), "use fewer ranks"))?;
-        store.write(&team, own + arena.team as u64)?;
-        store.write(&[watch.mark_address(), 0], own + arena.log as u64)?;
-        let terms = Terms {
-            rank,
-            placement: Placement::one_host(ranks as u32),
-            blocks,
-            threads: config.device_threads,
-            tile_bytes: config.tile_bytes,
-            arena,
-        };
-        let over = Event::new(&primary)?;
-        let state = State {
-            ready: HashMap::new(),
-            captured: HashMap::new(),
-            outdated: Vec::new(),
-            wanted,
-            parts: Some(Parts {
-                over,
-                store,
-                peers,
-                has_strangers,
-                watch: Arc::clone(&watch),
-                _memory: memory,
-                _kernels: Arc::clone(&kernels),
-            }),
-            broken: None,
-        };
-        Ok(Engine { primary, kernels, terms, bases, watch, state: Mutex::new(state) })
-    }
-}
-
-fn malformed(peer: Rank) -> Error {
-    let what = format!("what rank {peer} says of its device memory");
-    Error::invalid(what, "use the same version of the library on all ranks")
-}
+/// Tells all ranks some words, and hears those of all: a round in which all ranks take part.
+pub type Share<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<Vec<u8>>>;
 
 /// One rank's calls by kernels.
 pub struct Engine {
     primary: Arc<Primary>,
     kernels: Arc<Kernels>,
     terms: Terms,
-    /// Every rank's arena, as this rank's device reaches it.
+    hosts: Hosts,
+    /// The arena of every rank of this host, as this rank's device reaches it.
     bases: Vec<u64>,
+    /// Wires to and from ranks on other hosts.
+    gate: Option<Arc<Gate>>,
     watch: Arc<Watch>,
+    /// On one host.
+    registered: Option<Arc<Registrations>>,
+    /// What has come of multicast, in words.
+    multicast: Arc<str>,
     state: Mutex<State>,
 }
 
 struct State {
-    ready: HashMap<Call, Arc<Placed>>,
+    ready: HashMap<Task, Arc<Placed>>,
     /// Those that are captured now.
-    captured: HashMap<Call, Arc<Placed>>,
+    captured: HashMap<Task, Arc<Placed>>,
     /// Those that graphs may still have from before other algorithms were wanted: what a replay reads stays.
     outdated: Vec<Arc<Placed>>,
     wanted: Wanted,
@@ -225,22 +114,43 @@ struct Parts {
     /// Whether some of them are other processes.
     has_strangers: bool,
     watch: Arc<Watch>,
-    _memory: DeviceMemory,
+    registered: Option<Arc<Registrations>>,
+    _gate: Option<Arc<Gate>>,
+    _multicast: Multicast,
+    /// With what peers open it by.
+    _memory: (DeviceMemory, Handle),
     _kernels: Arc<Kernels>,
 }
 
-/// A call that can be launched.
-pub struct Ready {
-    placed: Arc<Placed>,
-    input: u64,
-    output: u64,
-    count: u64,
+/// What a launch makes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Task {
+    Even(Call),
+    /// Its count is not looked at.
+    Uneven(Call, Blocks),
+    /// All sends and receives of a group.
+    Transfers(Vec<Leg>),
+}
+
+/// Calls that are put on a stream together.
+pub struct Ready(Work);
+
+enum Work {
+    /// One launch makes them.
+    Launch { placed: Arc<Placed>, input: u64, output: u64, count: u64 },
+    /// Those of a rank alone, which are copies.
+    Copies(Vec<Copied>),
 }
 
 impl Engine {
     /// The number of the device.
     pub fn device(&self) -> u32 {
         self.primary.ordinal()
+    }
+
+    /// Its wires to other hosts, if there are any: somebody must carry what leaves and what comes.
+    pub fn gate(&self) -> Option<&Arc<Gate>> {
+        self.gate.as_ref()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -256,21 +166,65 @@ impl Engine {
         state.outdated.extend(captured.into_values());
     }
 
-    /// Prepares a call on memory that the device reaches, for a stream. What may be refused is refused here, and of several calls all
-    /// are made ready before the first is launched: what the driver does for one might wait for the kernel of another.
-    pub fn ready(&self, stream: usize, call: &Call, buffers: &Buffers<'_>) -> Result<Ready> {
+    /// Prepares calls that are made together, on memory that the device reaches, for a stream: sends and receives, which are one launch, come
+    /// before collectives. What may be refused is refused here, and of several communicators all are made ready before the first launch:
+    /// what the driver does for one might wait for the kernel of another.
+    pub fn ready(&self, stream: usize, operations: &[Operation<'_>]) -> Result<Vec<Ready>> {
         let caller = Stream::borrowed(&self.primary, stream)?;
         let is_captured = caller.is_capturing()?;
+        let (mut transfers, mut collectives) = (Vec::new(), Vec::new());
+        for operation in operations {
+            let buffers = operation.buffers();
+            match operation.what() {
+                What::Send(transfer) => transfers.push((Direction::Send, *transfer, buffers)),
+                What::Receive(transfer) => transfers.push((Direction::Receive, *transfer, buffers)),
+                What::Collective(call) => collectives.push((Task::Even(*call), call.count, buffers)),
+                What::Uneven(call, blocks) => {
+                    lies_alike(call, blocks, &buffers)?;
+                    let call = Call { count: 0, ..*call };
+                    collectives.push((Task::Uneven(call, blocks.clone()), 0, buffers));
+                }
+            }
+        }
         let mut state = self.state();
-        let placed = self.placed(&mut state, call, is_captured)?;
-        placed.call.check(buffers)?;
-        let (input, output) = (buffers.input(), buffers.output());
-        Ok(Ready {
-            placed,
-            input: self.address(input.as_ptr().addr(), input.len())?,
-            output: self.address(output.as_mut_ptr().addr(), output.len())?,
-            count: call.count as u64,
-        })
+        let mut all = Vec::with_capacity(collectives.len() + 1);
+        if !transfers.is_empty() {
+            let ranks = (self.terms.rank, self.terms.placement.ranks);
+            let legs = transfers::legs(ranks, &transfers, |at, len| self.address(at, len))?;
+            all.push(Ready(match self.on_stream(transfers::copies(&legs))? {
+                Some(copies) => Work::Copies(copies),
+                None => {
+                    let placed = self.placed(&mut state, Task::Transfers(legs), is_captured)?;
+                    Work::Launch { placed, input: 0, output: 0, count: 0 }
+                }
+            }));
+        }
+        for (task, count, buffers) in collectives {
+            let (input, output) = (buffers.input(), buffers.output());
+            let input = self.address(input.as_ptr().addr(), input.len())?;
+            let output = self.address(output.as_mut_ptr().addr(), output.len())?;
+            let copy = Copied::of(&task, &self.terms, &buffers, [input, output])?;
+            all.push(Ready(match self.on_stream(copy.map(|copy| vec![copy]))? {
+                Some(copies) => Work::Copies(copies),
+                None => {
+                    let placed = self.placed(&mut state, task, is_captured)?;
+                    placed.call.check(&buffers)?;
+                    Work::Launch { placed, input, output, count: count as u64 }
+                }
+            }));
+        }
+        Ok(all)
+    }
+
+    /// These copies, if a rank that is alone may leave all of them to the driver.
+    fn on_stream(&self, copies: Option<Vec<Copied>>) -> Result<Option<Vec<Copied>>> {
+        let Some(copies) = copies.filter(|_| self.terms.placement.ranks == 1) else { return Ok(None) };
+        for copy in &copies {
+            if !copy.is_on_stream(self.primary.driver())? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(copies))
     }
 
     /// Where the device finds a buffer.
@@ -281,14 +235,21 @@ impl Engine {
         Ok(at as u64)
     }
 
-    fn placed(&self, state: &mut State, call: &Call, is_captured: bool) -> Result<Arc<Placed>> {
+    fn placed(&self, state: &mut State, task: Task, is_captured: bool) -> Result<Arc<Placed>> {
         let known = if is_captured { &state.captured } else { &state.ready };
-        if let Some(placed) = known.get(call) {
+        if let Some(placed) = known.get(&task) {
             return Ok(Arc::clone(placed));
         }
-        let wanted = Collective::ALL.iter().position(|known| *known == call.collective);
-        let prepared = Prepared::new(call, wanted.and_then(|at| state.wanted[at]), &self.terms)?;
-        let (module, kernel) = prepared.kernel();
+        let wanted = |call: &Call| {
+            let at = Collective::ALL.iter().position(|known| *known == call.collective);
+            at.and_then(|at| state.wanted[at])
+        };
+        let prepared = match &task {
+            Task::Even(call) => Prepared::even(call, wanted(call), &self.terms)?,
+            Task::Uneven(call, blocks) => Prepared::uneven(call, blocks, wanted(call), &self.terms)?,
+            Task::Transfers(legs) => transfers::prepare(legs, &self.terms)?,
+        };
+        let (module, kernel) = prepared.kernel;
         let function = self.kernels.function(module, kernel)?;
         let finish = match prepared.rule.finish() {
             None => None,
@@ -297,26 +258,54 @@ impl Engine {
                 Some(self.kernels.function(module, "rdmaccl_finish")?)
             }
         };
+        let mapped = match (prepared.may_be_mapped, program::Module::all_reduce(prepared.rule.family())) {
+            (true, Some(module)) => {
+                let before = program::Module::named("agree").expect("it is among the modules");
+                let (agree, two_shot) = ("rdmaccl_agree", "rdmaccl_two_shot");
+                Some([self.kernels.function(before, agree)?, self.kernels.function(module, two_shot)?])
+            }
+            _ => None,
+        };
         let State { ready, captured, parts, .. } = state;
         let Some(parts) = parts else { return Err(closed()) };
         let (mut program, mut wires, mut chunk) = (0, 0, None);
         if let Some(own) = &prepared.program {
             let (code, ends) = (own.words().len(), own.ends().len());
             let all = code + 4 * ends;
+            if all > store::CHUNK {
+                let what = format!("calls whose program has {all} words");
+                return Err(Error::unsupported(what, "make several groups"));
+            }
             if parts.store.is_full(all) || ready.len() >= MOST_READY {
                 ready.clear();
+                self.watch.forget();
             }
             let (at, kept) = parts.store.put(all, &parts.over, |_| {
-                let wire = |end| self.terms.arena.wire(self.terms.rank, end, &self.bases).words();
+                let wire = |end| self.wire(end).words();
                 own.words().iter().copied().chain(own.ends().iter().flat_map(wire)).collect()
             })?;
             (program, wires, chunk) = (at, at + 8 * code as u64, Some(kept));
         }
-        self.watch.learn(&prepared);
-        let placed = Arc::new(Placed { call: prepared, function, finish, program, wires, _chunk: chunk });
+        self.watch.learn(&prepared, is_captured);
+        let placed =
+            Arc::new(Placed { call: prepared, function, finish, mapped, program, wires, _chunk: chunk });
         let known = if is_captured { captured } else { ready };
-        known.insert(*call, Arc::clone(&placed));
+        known.insert(task, Arc::clone(&placed));
         Ok(placed)
+    }
+
+    /// This rank's arena.
+    fn base(&self) -> u64 {
+        self.bases[self.hosts.own() as usize]
+    }
+
+    /// The memory of one of its links' ends.
+    fn wire(&self, end: &End) -> Wire {
+        let arena = &self.terms.arena;
+        match (self.hosts.seat(end.peer), &self.gate) {
+            (Seat::Away(peer), Some(gate)) => gate.wire(end, peer, self.base() + arena.count_away(peer, end)),
+            (Seat::Here(peer) | Seat::Away(peer), _) => arena.wire(self.hosts.own(), peer, end, &self.bases),
+        }
     }
 
     /// Launches calls on a stream, in order, behind those that were launched before. The memory of their buffers stays until the stream has
@@ -342,29 +331,42 @@ impl Engine {
         if !is_captured {
             caller.wait(&parts.over)?;
         }
-        for ready in calls {
-            let Ready { placed, input, output, count } = ready;
-            let own = self.bases[self.terms.rank as usize];
-            let told = Told {
+        for Ready(work) in calls {
+            let (placed, input, output, count) = match work {
+                Work::Launch { placed, input, output, count } => (placed, input, output, count),
+                Work::Copies(copies) => {
+                    copies.iter().try_for_each(|copy| copy.put(caller))?;
+                    continue;
+                }
+            };
+            let own = self.base();
+            let mut told = Told {
                 program: placed.program,
                 wires: placed.wires,
                 input: *input,
                 output: *output,
-                scratch: 0,
+                scratch: own + self.terms.arena.scratch as u64,
                 team: own + self.terms.arena.team as u64,
                 alarm: self.watch.alarm_address(),
                 reports: self.watch.reports_address(),
                 // The host ends what takes too long: it knows what its peers do.
                 limit: 0,
                 count: *count,
-                tag: placed.call.tag.into(),
-                log: own + self.terms.arena.log as u64,
+                tag: placed.call.tag,
+                log: own + self.terms.arena.logs[placed.call.about.line() as usize] as u64,
                 rule: placed.call.rule,
+                when: 0,
+                wanted: 0,
             };
+            if let Some(kernels) = &placed.mapped {
+                told = self.put_mapped(caller, placed, kernels, told)?;
+            }
             let grid = (placed.call.blocks, self.terms.threads);
             let words = Launch::Own(told.words(), placed.call.blocks).words();
             placed.function.launch(caller, words, grid, Residency::Any)?;
-            let finish = told.finish_words(placed.call.output_bytes() as u64);
+            let result = &placed.call.result;
+            let told = Told { output: output + result.start as u64, ..told };
+            let finish = told.finish_words(result.len() as u64);
             if let (Some(function), Some(words)) = (&placed.finish, finish) {
                 let words = Launch::Own(words, placed.call.blocks).words();
                 function.launch(caller, words, grid, Residency::Any)?;
@@ -374,6 +376,65 @@ impl Engine {
             parts.over.record(caller)?;
         }
         Ok(())
+    }
+
+    /// Launches what finds out whether a call's buffers are registered, and what makes it then. What the launch of the plan is told, which makes
+    /// it otherwise.
+    fn put_mapped(
+        &self,
+        caller: &Stream,
+        placed: &Placed,
+        [agree, two_shot]: &[Function; 2],
+        plan: Told,
+    ) -> Result<Told> {
+        let when = self.base() + self.terms.arena.agreed as u64;
+        let team = Told { tag: plan.tag ^ NO_PLAN, ..plan };
+        let before = Told { count: placed.call.result.len() as u64, ..team };
+        let words = Launch::Own(before.words(), 1).words();
+        agree.launch(caller, words, (1, self.terms.threads), Residency::Any)?;
+        let mapped = Told { when, wanted: Verdict::Mapped as u64, ..team };
+        let blocks = self.terms.blocks.min(MAX_TEAM_BLOCKS as u32);
+        let words = Launch::Own(mapped.words(), blocks).words();
+        two_shot.launch(caller, words, (blocks, self.terms.threads), Residency::Any)?;
+        Ok(Told { when, wanted: Verdict::ByPlan as u64, ..plan })
+    }
+
+    /// Registers memory of the device: calls on it that all ranks make on registered buffers may use it where it lies.
+    pub fn register(&self, address: usize, len: usize) -> Result<()> {
+        match &self.registered {
+            Some(registered) => registered.add(address, len),
+            None => Err(Error::unsupported(
+                "registering memory of a device where ranks are on several hosts",
+                "leave it out: what goes between hosts goes through pinned memory",
+            )),
+        }
+    }
+
+    /// A step of undoing it, which waits for nothing: true when this rank's calls are over and no peer has the memory but those that
+    /// are `gone`.
+    pub fn deregister(&self, address: usize, len: usize, gone: &[Rank]) -> Result<bool> {
+        let Some(registered) = &self.registered else { return Ok(true) };
+        registered.withdraw(address, len);
+        // What a kernel has offered is used until the call is over, here and at all peers.
+        if !self.is_idle()? {
+            return Ok(false);
+        }
+        registered.is_left(address, len, gone)
+    }
+
+    /// What is registered: addresses and lengths.
+    pub fn registrations(&self) -> Vec<(usize, usize)> {
+        self.registered.as_ref().map_or_else(Vec::new, |registered| registered.all())
+    }
+
+    /// Opens what peers have registered and kernels have asked for, and closes what they have not any more. To be called now and then.
+    pub fn attend(&self) -> Result<()> {
+        self.registered.as_ref().map_or(Ok(()), |registered| registered.attend())
+    }
+
+    /// Closes what peers have registered, for good. No kernel of this rank runs, and none is launched.
+    pub fn let_go(&self) {
+        self.registered.iter().for_each(|registered| registered.let_go());
     }
 
     /// Ends all waits of its kernels, those that run and later ones.
@@ -387,15 +448,19 @@ impl Engine {
         self.state().broken.get_or_insert(error);
     }
 
-    /// Where its kernels are, and since when in nanoseconds, as far as somebody has looked.
-    pub fn mark(&self) -> (Mark, u64) {
-        self.watch.mark()
+    /// Since when its kernels are in a call, if they are: in nanoseconds of the host's clock, as far as somebody has looked.
+    pub fn inside_since(&self) -> Option<u64> {
+        self.watch.inside_since()
     }
 
     /// What its kernels do, for its peers.
     pub fn observer(&self) -> impl Fn() -> KernelState + Send + Sync + use<> {
-        let watch = Arc::clone(&self.watch);
-        move || watch.state()
+        let (watch, registered, multicast) =
+            (Arc::clone(&self.watch), self.registered.clone(), Arc::clone(&self.multicast));
+        move || {
+            let mapped = registered.as_ref().map_or(0, |registered| registered.made());
+            KernelState { mapped, multicast: multicast.to_string(), ..watch.state() }
+        }
     }
 
     /// A block that has given up, if there is one.
@@ -419,6 +484,17 @@ impl Engine {
         let parts = state.parts.take()?;
         Some(Parting::new(self, parts))
     }
+}
+
+/// In place each block of an all-to-all goes where the one that comes was.
+fn lies_alike(call: &Call, blocks: &Blocks, buffers: &Buffers<'_>) -> Result<()> {
+    if call.collective == Collective::AllToAll && buffers.is_in_place() && blocks.input != blocks.output {
+        return Err(Error::invalid(
+            "an all_to_all in place whose blocks lie differently in the send and the receive buffer",
+            "give both the same counts and displacements, or two buffers",
+        ));
+    }
+    Ok(())
 }
 
 fn closed() -> Error {

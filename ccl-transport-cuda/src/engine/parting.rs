@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub struct Parting {
     primary: Arc<Primary>,
     rank: Rank,
+    /// Those of its host, itself among them: nobody else has its memory.
+    here: Vec<Rank>,
     base: u64,
     /// Its peers' words for this rank's goodbye, as this rank's device reaches them.
     told: Vec<u64>,
@@ -36,13 +38,15 @@ const GRACE: Duration = Duration::from_secs(1);
 
 impl Parting {
     pub(super) fn new(engine: &Engine, parts: Parts) -> Parting {
-        let (rank, arena) = (engine.terms.rank, engine.terms.arena);
-        let told = parts.peers.iter().map(|(_, mapped)| mapped.address() as u64 + arena.goodbye(rank));
+        let (rank, arena, hosts) = (engine.terms.rank, engine.terms.arena, &engine.hosts);
+        let own = hosts.own();
+        let told = parts.peers.iter().map(|(_, mapped)| mapped.address() as u64 + arena.goodbye(own));
         let (primary, told) = (Arc::clone(&engine.primary), told.collect());
         Parting {
             primary,
             rank,
-            base: engine.bases[rank as usize],
+            here: hosts.here().collect(),
+            base: engine.base(),
             told,
             arena,
             stage: Stage::Waiting,
@@ -66,6 +70,8 @@ impl Parting {
             if !self.is_idle()? {
                 return Ok(false);
             }
+            // Whoever has this rank's goodbye knows that nothing registered is open here.
+            self.parts.registered.iter().for_each(|registered| registered.close());
             let stream = Stream::new(&self.primary)?;
             let words = Words::new(&self.primary, Arena::GOODBYES)?;
             words.store(0, 1);
@@ -83,9 +89,10 @@ impl Parting {
         let count = self.told.len() + 1;
         stream.copy_words(self.base + self.arena.goodbye(0), words.address(0), count)?;
         stream.synchronize()?;
-        let has_gone =
-            |rank: Rank| rank == self.rank || gone.contains(&rank) || words.load(rank as usize) != 0;
-        if (0..count as Rank).all(has_gone) {
+        let has_gone = |(place, rank): (usize, &Rank)| {
+            *rank == self.rank || gone.contains(rank) || words.load(place) != 0
+        };
+        if self.here.iter().enumerate().all(has_gone) {
             self.stage = Stage::Used { since: Instant::now() };
         }
         Ok(matches!(self.stage, Stage::Used { .. }) && !self.parts.has_strangers)

@@ -5,7 +5,7 @@ use ccl_core::Result;
 use std::sync::Arc;
 
 /// Words of a chunk.
-const CHUNK: usize = 128 << 10;
+pub(super) const CHUNK: usize = 128 << 10;
 
 /// A piece of device memory, full of programs. Who has a program in it has this.
 pub(super) struct Chunk {

@@ -27,7 +27,7 @@ pub(super) struct Places {
     /// Of links, by sender, receiver and channel: the sender's and the receiver's wire, as offsets.
     links: BTreeMap<(u32, u32, u16), [Wire; 2]>,
     /// Each rank's call, with addresses, when they are known.
-    words: Vec<[u64; 17]>,
+    words: Vec<[u64; Call::WORDS]>,
 }
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ struct RankPlaces {
     packets: usize,
 }
 
-const CALL: usize = 8 * 17;
+const CALL: usize = 8 * Call::WORDS;
 
 impl Assembly {
     pub(super) fn new(work: Work<'_>, shape: &Shape) -> Result<Assembly, GangError> {
@@ -114,7 +114,7 @@ impl Assembly {
                     places.scratch = room.take(programs[rank].scratch_bytes());
                 }
                 Assembly::Team { kernel, .. } => {
-                    places.team = room.take(8 * (4 + 5 * MAX_TEAM));
+                    places.team = room.take(8 * Team::WORDS);
                     places.epochs = room.take(4 * MAX_TEAM_BLOCKS);
                     places.flags = room.take(8 * TEAM_FLAGS);
                     let parts = 2 * MAX_TEAM * self.room();
@@ -161,6 +161,8 @@ impl Assembly {
                 tag: shape.tag,
                 log: 0,
                 rule: *rule,
+                when: 0,
+                wanted: 0,
             };
             match self {
                 Assembly::Plan { programs, .. } => {
@@ -194,6 +196,7 @@ impl Assembly {
                         packets: base + of.packets as u64,
                         input: base + of.buffers.0.start as u64,
                         output: base + of.buffers.1.start as u64,
+                        offers: 0,
                     });
                     let room = self.room() as u64;
                     let team = Team {
@@ -201,7 +204,11 @@ impl Assembly {
                         room,
                         packet_room: room,
                         epochs: at(of.epochs),
+                        agreed: 0,
+                        book: 0,
                         members: members.collect(),
+                        everywhere: 0,
+                        received: 0,
                     };
                     image.push((of.team, team.words()?));
                 }
@@ -273,7 +280,7 @@ impl Places {
         (self.finishes + rank * CALL) as u64
     }
 
-    pub(super) fn call_words(&self, rank: usize) -> [u64; 17] {
+    pub(super) fn call_words(&self, rank: usize) -> [u64; Call::WORDS] {
         self.words[rank]
     }
 }

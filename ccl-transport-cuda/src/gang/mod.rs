@@ -303,7 +303,7 @@ impl Gang {
         }
     }
 
-    fn own_words(&self, rank: usize) -> [u64; 19] {
+    fn own_words(&self, rank: usize) -> [u64; Launch::WORDS] {
         Launch::Own(self.places.call_words(rank), self.grid.blocks).words()
     }
 
@@ -400,7 +400,7 @@ pub struct RankLaunch<'g> {
     function: &'g Function,
     stream: &'g Stream,
     grid: Grid,
-    words: [u64; 19],
+    words: [u64; Launch::WORDS],
 }
 
 impl RankLaunch<'_> {

@@ -2,7 +2,7 @@
 
 use super::layout::*;
 use super::{Direction, End, ProgramError};
-use ccl_core::engine::Layout;
+use ccl_core::engine::{Layout, mix};
 use ccl_core::plan::{self, Move, Rank, Sink, Source, Spec};
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    fn check(&self, tile_bytes: usize) -> Result<(), ProgramError> {
+    pub(super) fn check(&self, tile_bytes: usize) -> Result<(), ProgramError> {
         let wrong = |what, found, wanted| Err(ProgramError::Geometry { what, found, wanted });
         if self.slot_bytes == 0 || !self.slot_bytes.is_multiple_of(LINE) || self.slot_bytes > MAX_SLOT_BYTES {
             return wrong("slots", self.slot_bytes, "whole lines of 64 bytes, less than 16 MiB");
@@ -39,13 +39,13 @@ impl Geometry {
 /// One rank's part of a plan, for buffers of one length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    words: Vec<u64>,
-    ends: Vec<End>,
-    lanes: usize,
-    scratches: usize,
-    geometry: Geometry,
-    input_bytes: usize,
-    output_bytes: usize,
+    pub(super) words: Vec<u64>,
+    pub(super) ends: Vec<End>,
+    pub(super) lanes: usize,
+    pub(super) scratches: usize,
+    pub(super) geometry: Geometry,
+    pub(super) input_bytes: usize,
+    pub(super) output_bytes: usize,
 }
 
 impl Program {
@@ -155,7 +155,7 @@ impl Program {
 }
 
 /// Four numbers in a word; they are bounded before.
-fn four(numbers: [usize; 4]) -> u64 {
+pub(super) fn four(numbers: [usize; 4]) -> u64 {
     numbers.iter().rev().fold(0, |word, &number| word << 16 | number as u64)
 }
 
@@ -216,7 +216,13 @@ impl Writer<'_> {
             return Err(self.wrong("a move without source or sink".into()));
         }
         self.bound("operands of a move", sources + sinks, MAX_OPERANDS)?;
-        let counts = sources as u32 | (sinks as u32) << 8 | u32::from(chunk.is_some()) << 16;
+        // Of a block that no other rank knows its two have to find out whether they mean the same.
+        let salt = match chunk {
+            Some(bytes) if self.layout.is_pairwise() => salt(mix(0, bytes as u64 + 1)),
+            _ => 0,
+        };
+        let counts =
+            sources as u32 | (sinks as u32) << 8 | u32::from(chunk.is_some()) << 16 | salt << SALT_SHIFT;
         Ok([pair(first as u32, counts), chunk.unwrap_or(0) as u64])
     }
 

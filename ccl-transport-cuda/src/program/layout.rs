@@ -1,7 +1,7 @@
 //! The numbers that the kernels know too: `kernels/program.h`, `kernels/move.h`. The emulation compares the two.
 
 /// The version of the words' meaning, in the lowest bits of a program's first word.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The other bits of that word.
 pub(super) const MAGIC: u64 = 0x5244_4d41_4343_0000;
 /// Words before the lanes.
@@ -35,6 +35,15 @@ pub(super) const RECEIVE: u64 = 3;
 pub(super) const SEND: u64 = 4;
 /// Where the kind is.
 pub(super) const KIND_SHIFT: u32 = 60;
+
+/// Bits of the salt of a move, above its sources, its sinks and a bit for its chunk.
+pub(super) const SALT_BITS: u32 = 15;
+pub(super) const SALT_SHIFT: u32 = 17;
+
+/// The salt of pieces about which their two ends know this and no more.
+pub(super) const fn salt(known: u64) -> u32 {
+    (known >> (64 - SALT_BITS)) as u32
+}
 
 /// Two halves of a word.
 pub(super) const fn pair(low: u32, high: u32) -> u64 {

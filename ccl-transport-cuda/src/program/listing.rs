@@ -30,6 +30,8 @@ pub struct Listing {
 pub struct LaneListing {
     /// How often it is run, by all shares together.
     pub tiles: u32,
+    /// Whether its moves are made one after the other, each for all of its own tiles.
+    pub is_queue: bool,
     /// The first of its ends among the program's.
     pub first_end: u16,
     /// How many there are.
@@ -51,6 +53,8 @@ pub struct MoveListing {
     pub into: Vec<Operand>,
     /// Bytes of its chunks, if it has any.
     pub chunk: Option<u64>,
+    /// What its pieces have beside the call's tag.
+    pub salt: u32,
 }
 
 /// A source or a sink.
@@ -148,7 +152,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn lane(&self, lane: usize, next: &mut Next) -> Result<LaneListing, ProgramError> {
         let at = HEADER + LANE * lane;
-        let ((first, moves), numbers, (tiles, reserved)) =
+        let ((first, moves), numbers, (tiles, is_queue)) =
             (halves(self.words[at]), self.words[at + 1], halves(self.words[at + 2]));
         let [first_end, ends, first_scratch, scratch] =
             [0, 16, 32, 48].map(|shift| (numbers >> shift) as u16);
@@ -157,7 +161,7 @@ impl Reader<'_> {
         let fits = (self.first_move + MOVE * (first as usize + moves as usize)) <= self.first_operand;
         if !follows
             || !fits
-            || reserved != 0
+            || is_queue > 1
             || usize::from(ends) > MAX_ENDS
             || usize::from(scratch) > MAX_SCRATCH
         {
@@ -171,16 +175,18 @@ impl Reader<'_> {
         next.mv += moves.len() as u32;
         next.end += u32::from(ends);
         next.scratch += u32::from(scratch);
-        Ok(LaneListing { tiles, first_end, ends, first_scratch, scratch, moves })
+        let is_queue = is_queue == 1;
+        Ok(LaneListing { tiles, is_queue, first_end, ends, first_scratch, scratch, moves })
     }
 
     fn mv(&self, mv: u32, ends: u32, scratch: u32, next: &mut Next) -> Result<MoveListing, ProgramError> {
         let at = self.first_move + MOVE * mv as usize;
         let (first, counts) = halves(self.words[at]);
         let (sources, sinks) = ((counts & 0xff) as usize, (counts >> 8 & 0xff) as usize);
-        let chunk = (counts >> 16 == 1).then_some(self.words[at + 1]);
+        let chunk = (counts >> 16 & 1 == 1).then_some(self.words[at + 1]);
+        let salt = counts >> SALT_SHIFT;
         let wrong = |what: &str| ProgramError::Words { at, what: format!("move {mv}: {what}") };
-        if first != next.operand || counts >> 17 != 0 {
+        if first != next.operand {
             return Err(wrong("out of place"));
         }
         if sources == 0 || sinks == 0 || sources + sinks > MAX_OPERANDS {
@@ -210,6 +216,6 @@ impl Reader<'_> {
         };
         let mut operands: Vec<_> = words.iter().enumerate().map(read).collect::<Result<_, _>>()?;
         let into = operands.split_off(sources);
-        Ok(MoveListing { from: operands, into, chunk })
+        Ok(MoveListing { from: operands, into, chunk, salt })
     }
 }

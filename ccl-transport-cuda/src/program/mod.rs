@@ -18,12 +18,16 @@
 //! | 1 | nothing, credits |
 //! | 1 | shares, scratch pieces |
 //! | 1 | whether it reduces, ends of links |
-//! | 3 per lane | first move, moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles |
-//! | 2 per move | first operand, 8 bits each of sources and sinks, a bit for "has a chunk"; the chunk's bytes |
+//! | 3 per lane | first move, moves; 16 bits each of first end, ends, first scratch piece, scratch pieces; tiles, whether it is a queue |
+//! | 2 per move | first operand, 8 bits each of sources and sinks, a bit for "has a chunk", 15 bits of salt; the chunk's bytes |
 //! | 1 per operand | 4 bits of kind, and a chunk's byte offset or the lane's number of a scratch piece or end |
 //!
 //! A program holds no address. The ends of links that it names by number are [`Program::ends`], in order: whoever launches the kernel
-//! hands it a table with the memory of each. So a program can be written, read and tested anywhere.
+//! hands it a table with the memory of each. So a program can be written, read and tested anywhere. (Those of transfers
+//! may be the exception: their memory lies anywhere, so the buffers of the call begin at 0 and places are addresses.)
+//!
+//! Pieces carry the call's tag. Where only the two ends of a link know how long a block is, a move has a *salt* of that, which its pieces
+//! have in the tag: ends that differ find out at the first piece.
 //!
 //! # What is checked
 //!
@@ -36,6 +40,7 @@ mod launch;
 mod layout;
 mod listing;
 mod modules;
+mod queues;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -44,11 +49,12 @@ pub use encode::{Geometry, Program};
 pub use error::ProgramError;
 pub use launch::{
     Call, Failure, Launch, MAX_TEAM, MAX_TEAM_BLOCKS, MAX_THREADS, Mark, Member, Report, TEAM_FLAGS, Team,
-    Wire,
+    Verdict, Wire, book,
 };
 pub use layout::{MAX_ENDS, MAX_OPERANDS, MAX_SCRATCH, MAX_SLOT_BYTES, MAX_WORKERS, VERSION};
 pub use listing::{LaneListing, Listing, MoveListing, Operand};
 pub use modules::{MODULES, Module};
+pub use queues::{Item, Queue};
 pub use rule::{Family, Rule};
 
 use ccl_core::Rank;

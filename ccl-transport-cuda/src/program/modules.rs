@@ -11,43 +11,55 @@ pub struct Module {
     pub code: &'static str,
     /// Names of kernels. Each takes a [`Launch`](super::Launch).
     pub kernels: &'static [&'static str],
+    /// The compute capability from which on devices run it.
+    pub since: (u32, u32),
 }
 
 const INTERPRET: &[&str] = &["rdmaccl_interpret"];
+/// What most modules need: flags of the system.
+const FLAGS: (u32, u32) = (7, 0);
+/// What stores to all ranks at once need.
+const MULTICAST: (u32, u32) = (9, 0);
+
 const ALL_REDUCE: &[&str] = &["rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets"];
 
 macro_rules! modules {
-    ($($name:literal: $kernels:expr;)*) => {
+    ($($name:literal: $kernels:expr, $since:expr;)*) => {
         /// All of them.
         pub const MODULES: &[Module] = &[$(Module {
             name: $name,
             code: include_str!(concat!("../../kernels/ptx/", $name, ".ptx")),
             kernels: $kernels,
+            since: $since,
         }),*];
     };
 }
 
 modules! {
-    "interpret-i8": INTERPRET;
-    "interpret-i16": INTERPRET;
-    "interpret-i32": INTERPRET;
-    "interpret-i64": INTERPRET;
-    "interpret-f16": INTERPRET;
-    "interpret-f32": INTERPRET;
-    "interpret-f64": INTERPRET;
-    "interpret-bf16": INTERPRET;
-    "interpret-e4m3": INTERPRET;
-    "interpret-e5m2": INTERPRET;
-    "interpret-order8": INTERPRET;
-    "interpret-order16": INTERPRET;
-    "interpret-order32": INTERPRET;
-    "interpret-order64": INTERPRET;
-    "interpret-bits": INTERPRET;
-    "all_reduce-f16": ALL_REDUCE;
-    "all_reduce-f32": ALL_REDUCE;
-    "all_reduce-bf16": ALL_REDUCE;
-    "measure": &["rdmaccl_meet", "rdmaccl_ping", "rdmaccl_add"];
-    "finish": &["rdmaccl_finish"];
+    "interpret-i8": INTERPRET, FLAGS;
+    "interpret-i16": INTERPRET, FLAGS;
+    "interpret-i32": INTERPRET, FLAGS;
+    "interpret-i64": INTERPRET, FLAGS;
+    "interpret-f16": INTERPRET, FLAGS;
+    "interpret-f32": INTERPRET, FLAGS;
+    "interpret-f64": INTERPRET, FLAGS;
+    "interpret-bf16": INTERPRET, FLAGS;
+    "interpret-e4m3": INTERPRET, FLAGS;
+    "interpret-e5m2": INTERPRET, FLAGS;
+    "interpret-order8": INTERPRET, FLAGS;
+    "interpret-order16": INTERPRET, FLAGS;
+    "interpret-order32": INTERPRET, FLAGS;
+    "interpret-order64": INTERPRET, FLAGS;
+    "interpret-bits": INTERPRET, FLAGS;
+    "all_reduce-f16": ALL_REDUCE, FLAGS;
+    "all_reduce-f32": ALL_REDUCE, FLAGS;
+    "all_reduce-bf16": ALL_REDUCE, FLAGS;
+    "measure": &["rdmaccl_meet", "rdmaccl_ping", "rdmaccl_add"], FLAGS;
+    "finish": &["rdmaccl_finish"], FLAGS;
+    "agree": &["rdmaccl_agree"], FLAGS;
+    "multicast-f16": &["rdmaccl_multicast"], MULTICAST;
+    "multicast-f32": &["rdmaccl_multicast"], MULTICAST;
+    "multicast-bf16": &["rdmaccl_multicast"], MULTICAST;
 }
 
 impl Module {
@@ -64,5 +76,20 @@ impl Module {
     /// The all-reduces that are no plans, where a family has them.
     pub fn all_reduce(family: Family) -> Option<&'static Module> {
         Module::named(&format!("all_reduce-{}", family.name()))
+    }
+
+    /// One-shot all-reduces by multicast, where a family has them.
+    pub fn multicast(family: Family) -> Option<&'static Module> {
+        Module::named(&format!("multicast-{}", family.name()))
+    }
+
+    /// Whether devices of this compute capability run it.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        capability >= self.since
+    }
+
+    /// Whether it is for multicast, and so wanted by few.
+    pub fn is_of_multicast(&self) -> bool {
+        self.since == MULTICAST
     }
 }

@@ -65,7 +65,7 @@ fn expected(plan: &Plan, rank: u32, layout: &Layout, program: &Program) -> Vec<V
                 }
             });
             let into = into.collect();
-            MoveListing { from, into, chunk }
+            MoveListing { from, into, chunk, salt: 0 }
         });
         let moves = moves.collect();
         first_end += last;
@@ -221,6 +221,9 @@ fn every_module_is_listed_and_has_its_kernels() {
     assert_eq!(names, MODULES.iter().map(|module| module.name).collect::<Vec<_>>());
     for module in MODULES {
         assert_eq!(module.code.matches(".entry ").count(), module.kernels.len(), "{}", module.name);
+        let (first, second) = module.since;
+        assert!(module.code.contains(&format!(".target sm_{first}{second}\n")), "{}", module.name);
+        assert_eq!(module.code.contains("multimem"), module.is_of_multicast(), "{}", module.name);
         for kernel in module.kernels {
             assert!(module.code.contains(&format!(".entry {kernel}(")), "{}: {kernel}", module.name);
         }
@@ -229,18 +232,20 @@ fn every_module_is_listed_and_has_its_kernels() {
         assert!(Module::interpreter(family).is_some(), "{family:?}");
     }
     let special = Family::ALL.into_iter().filter(|family| Module::all_reduce(*family).is_some());
-    assert_eq!(special.count(), 3);
+    assert_eq!(special.clone().count(), 3);
+    // What is one-shot may be so by multicast.
+    assert!(special.clone().all(|family| Module::multicast(family).is_some()));
 }
 
 #[test]
 fn reports_and_second_launches_are_read_and_written() {
     assert_eq!(Report::read([0, 1, 2, 3, 4]), None);
-    let report = Report::read([3, 5 | 6 << 32, 7 | 8 << 32, 9, 10]).unwrap();
+    let report = Report::read([3 | 11 << 32, 5 | 6 << 32, 7 | 8 << 32, 9, 10]).unwrap();
     assert_eq!(
         (report.failure, report.lane, report.mv, report.tile, report.operand),
         (Failure::Mismatch, 5, 6, 7, 8)
     );
-    assert_eq!((report.expected, report.found), (9, 10));
+    assert_eq!((report.expected, report.found, report.tag), (9, 10, 11));
 
     let call = |dtype, op| Call {
         program: 0,
@@ -256,6 +261,8 @@ fn reports_and_second_launches_are_read_and_written() {
         tag: 0,
         log: 12,
         rule: Rule::new(dtype, op, 3).unwrap(),
+        when: 0,
+        wanted: 0,
     };
     assert_eq!(call(DataType::F32, ReduceOp::Avg).finish_words(40), None);
     assert_eq!(call(DataType::I32, ReduceOp::Sum).finish_words(40), None);
@@ -277,6 +284,12 @@ fn lanes_of_ranks_that_know_their_own_blocks_only_run_as_often_as_these_need() {
     let longest = |lane: &LaneListing| lane.moves.iter().filter_map(|mv| mv.chunk).max();
     for lane in &listing.lanes {
         let bytes = longest(lane).expect("every lane has a chunk");
+        // Pieces say of how long a block they are.
+        let salts = |bytes| lane.moves.iter().filter(move |mv| mv.chunk == Some(bytes)).map(|mv| mv.salt);
+        assert!(
+            lane.moves.iter().all(|mv| mv.chunk.is_some_and(|len| salts(len).all(|salt| salt == mv.salt)))
+        );
+        assert!(lane.moves.iter().any(|mv| mv.salt != 0) && !lane.is_queue);
         assert_eq!(u64::from(lane.tiles), bytes.div_ceil(64).max(1), "{bytes} bytes");
     }
     assert_eq!(listing.lanes.iter().filter_map(longest).max(), Some(400));

@@ -37,9 +37,9 @@ impl<'m> DeviceBuffers<'m> {
 pub struct DeviceCall<'m>(pub(super) Operation<'m>);
 
 impl<'m> DeviceCall<'m> {
-    /// The collective with blocks of one length that it is, if it is one, and its buffers.
-    pub fn even(&self) -> Option<(&Call, Buffers<'m>)> {
-        Some((self.0.even()?, self.0.buffers()))
+    /// The call, with addresses of the device in place of memory.
+    pub fn into_operation(self) -> Operation<'m> {
+        self.0
     }
 
     /// A collective with blocks of one length.

@@ -66,6 +66,16 @@ impl Primary {
         Ok((free, all))
     }
 
+    /// Has the device's kernels see what other devices have written into its memory so far.
+    pub(crate) fn flush_writes(&self) -> Result<()> {
+        let _entered = self.enter()?;
+        let target = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+        let scope = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER;
+        // SAFETY: takes numbers.
+        let code = unsafe { (self.table().cuFlushGPUDirectRDMAWrites)(target, scope) };
+        self.driver.check(code, || format!("cuFlushGPUDirectRDMAWrites on device {}", self.ordinal))
+    }
+
     /// Makes it the thread's current context until what is returned is dropped.
     pub fn enter(&self) -> Result<Entered<'_>> {
         // SAFETY: a context that is kept alive.

@@ -42,7 +42,7 @@ unsafe impl Send for Graph {}
 
 impl Graph {
     /// Records what `act` puts on the stream, and runs none of it.
-    pub(crate) fn record(stream: &Stream, act: impl FnOnce() -> Result<()>) -> Result<Graph> {
+    pub fn record(stream: &Stream, act: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let primary = stream.primary();
         let _entered = primary.enter()?;
         let table = primary.table();

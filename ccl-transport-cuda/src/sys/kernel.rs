@@ -28,12 +28,26 @@ impl Module {
     /// Has the driver compile it, or find it among what it has compiled before. What its compiler says against it is in the error.
     pub fn load(primary: &Arc<Primary>, of: &crate::program::Module) -> Result<Module> {
         let code = CString::new(of.code).expect("PTX that is text");
+        Module::with(primary, of, code.as_bytes_with_nul())
+    }
+
+    /// Gives the driver machine code for it. One that is not for this device, or newer than the driver, is an error.
+    pub(crate) fn load_code(
+        primary: &Arc<Primary>,
+        of: &crate::program::Module,
+        code: &crate::code::Whole,
+    ) -> Result<Module> {
+        Module::with(primary, of, code.bytes())
+    }
+
+    /// With text that ends in null, or a whole ELF file: the driver is not told how long it is.
+    fn with(primary: &Arc<Primary>, of: &crate::program::Module, code: &[u8]) -> Result<Module> {
         let _entered = primary.enter()?;
         let (mut module, mut log) = (null_mut(), [0u8; LOG]);
         let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         // The size is a value in the place of a pointer.
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), without_provenance_mut(LOG)];
-        // SAFETY: text that ends in null, as many options as values, and room for a handle and for so many bytes.
+        // SAFETY: code that says itself where it ends, as many options as values, and room for a handle and for so many bytes.
         let result = unsafe {
             (primary.table().cuModuleLoadDataEx)(
                 &mut module,
@@ -125,7 +139,7 @@ impl Function {
     pub(crate) fn launch(
         &self,
         stream: &Stream,
-        mut words: [u64; 19],
+        mut words: [u64; crate::program::Launch::WORDS],
         (blocks, threads): (u32, u32),
         residency: Residency,
     ) -> Result<()> {

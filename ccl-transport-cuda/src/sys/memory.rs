@@ -2,18 +2,30 @@
 
 use super::abi::*;
 use super::context::Primary;
+use super::virtual_memory::VirtualMemory;
+use crate::driver::Attribute;
 use ccl_core::simd::{Buffers, PieceMut};
 use ccl_core::{Error, Result};
 use std::ops::Range;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of a page of the host.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: takes a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
 
 /// Bytes in a device's memory. No host code may touch them.
 pub struct DeviceMemory {
     primary: Arc<Primary>,
     at: CUdeviceptr,
     len: usize,
+    /// What keeps it, where that is not `cuMemAlloc`.
+    range: Option<VirtualMemory>,
 }
 
 impl DeviceMemory {
@@ -24,7 +36,20 @@ impl DeviceMemory {
         let what = || format!("cuMemAlloc of {len} bytes on device {}", primary.ordinal());
         // SAFETY: room for an address.
         primary.driver().check(unsafe { (primary.table().cuMemAlloc)(&mut at, len.max(1)) }, what)?;
-        Ok(DeviceMemory { primary: Arc::clone(primary), at, len })
+        Ok(DeviceMemory { primary: Arc::clone(primary), at, len, range: None })
+    }
+
+    /// The same for what other processes are to open: where the driver gives them nothing of `cuMemAlloc`, but takes file
+    /// descriptors, it is memory that has one.
+    pub(crate) fn for_others(primary: &Arc<Primary>, len: usize) -> Result<DeviceMemory> {
+        let memory = DeviceMemory::alloc(primary, len)?;
+        let asked = primary.driver().attribute(primary.device(), Attribute::PosixFileDescriptors as i32)?;
+        if memory.export()?.opens_elsewhere() || asked.unwrap_or(0) == 0 {
+            return Ok(memory);
+        }
+        drop(memory);
+        let range = VirtualMemory::alloc(primary, len, 0)?;
+        Ok(DeviceMemory { primary: Arc::clone(primary), at: range.address(), len, range: Some(range) })
     }
 
     /// Copies host bytes to a place in it, and returns when they are there. It waits for nothing that streams like [`Stream`](super::Stream)'s do.
@@ -55,6 +80,41 @@ impl DeviceMemory {
 
     pub(super) fn primary(&self) -> &Arc<Primary> {
         &self.primary
+    }
+
+    /// Bytes of it, which devices may touch and the host may not.
+    pub(crate) fn part(&self, range: Range<usize>) -> PieceMut {
+        assert!(range.start <= range.end && range.end <= self.len, "a part past the end");
+        let at = with_exposed_provenance_mut(self.address() + range.start);
+        // SAFETY: inside of the memory, as long as it lives; whoever asks hands it to devices only.
+        unsafe { PieceMut::new(at, range.len()) }
+    }
+
+    /// The descriptor by which the kernel hands bytes of it on to other devices; they are whole pages of the host.
+    pub(crate) fn dma_buf(&self, range: &Range<usize>) -> Result<OwnedFd> {
+        let part = self.part(range.clone());
+        let _entered = self.primary.enter()?;
+        let (at, mut descriptor) = (part.as_mut_ptr().addr() as u64, -1i32);
+        let (into, kind) = ((&raw mut descriptor).cast(), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+        // SAFETY: room for a descriptor, and addresses inside of the memory.
+        let code =
+            unsafe { (self.primary.table().cuMemGetHandleForAddressRange)(into, at, part.len(), kind, 0) };
+        let what = || {
+            format!(
+                "cuMemGetHandleForAddressRange of {} bytes on device {}",
+                part.len(),
+                self.primary.ordinal()
+            )
+        };
+        self.primary.driver().check(code, what)?;
+        if descriptor < 0 {
+            return Err(Error::unsupported(
+                "a dma-buf without a descriptor",
+                "report it with the driver's version",
+            ));
+        }
+        // SAFETY: just opened by the driver for this call's caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
     /// Its address, which means something to the device only.
@@ -94,6 +154,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        if self.range.take().is_some() {
+            return;
+        }
         if let Ok(_entered) = self.primary.enter() {
             // SAFETY: allocated in this context and freed once.
             unsafe { (self.primary.table().cuMemFree)(self.at) };
@@ -144,6 +207,11 @@ impl PinnedMemory {
         let code = unsafe { (table.cuMemHostGetDevicePointer)(&mut device, self.at.as_ptr().cast(), 0) };
         self.primary.driver().check(code, || "cuMemHostGetDevicePointer".into())?;
         Ok((self.at, device))
+    }
+
+    /// Where devices see its first byte.
+    pub(crate) fn seen(&self) -> Result<u64> {
+        Ok(self.places()?.1)
     }
 
     /// Its bytes, to be read and written by whoever's turn it is: the owner knows.

@@ -62,6 +62,11 @@ impl Stream {
         if code == CUDA_SUCCESS {
             return Ok(context);
         }
+        // An error that is not about the stream is one of work before, which the driver tells whoever asks next.
+        if !matches!(code, CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_INVALID_HANDLE)
+        {
+            driver.check(code, || format!("cuStreamGetCtx of stream {handle:#x}"))?;
+        }
         let (name, _) = driver.table.words(code);
         let what = format!("stream {handle:#x} is no stream: the CUDA driver says {name} ({code})");
         Err(Error::invalid(what, "give NULL, a stream from cclHostStreamCreate, or a CUDA stream"))
@@ -164,9 +169,14 @@ impl Stream {
     /// Copies words between addresses of devices' and pinned memory, when what was put on it before is done. The caller vouches for
     /// both, as for what a kernel touches.
     pub(crate) fn copy_words(&self, from: u64, to: u64, count: usize) -> Result<()> {
+        self.copy_bytes(from, to, 8 * count)
+    }
+
+    /// The same of bytes.
+    pub(crate) fn copy_bytes(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         let _entered = self.primary.enter()?;
         // SAFETY: the caller vouches for the memory.
-        let code = unsafe { (self.primary.table().cuMemcpyAsync)(to, from, 8 * count, self.stream) };
+        let code = unsafe { (self.primary.table().cuMemcpyAsync)(to, from, bytes, self.stream) };
         self.check(code, "cuMemcpyAsync")
     }
 

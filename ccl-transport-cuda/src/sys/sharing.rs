@@ -3,9 +3,11 @@
 use super::abi::*;
 use super::context::Primary;
 use super::memory::DeviceMemory;
+use super::virtual_memory::{Given, VirtualMemory, admit, fetch, given};
 use crate::driver::{Device, Driver, Kind, remedy};
 use crate::sharing::{Handle, Process, Way};
 use ccl_core::{Error, Result};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 impl DeviceMemory {
@@ -36,18 +38,26 @@ impl Handle {
         let code = unsafe { (table.cuDeviceGetUuid)(&mut uuid, primary.device()) };
         driver.check(code, || format!("cuDeviceGetUuid of device {ordinal}"))?;
         let mut handle = CUipcMemHandle { bytes: [0; 64] };
+        let mut descriptor = None;
         // SAFETY: room for a handle; the address is that of an allocation.
         let way = match unsafe { (table.cuIpcGetMemHandle)(&mut handle, base) } {
             CUDA_SUCCESS => Way::Ipc { handle: handle.bytes, offset },
-            // What the driver gives to no other process threads of this one can have.
-            code @ (CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_NOT_SUPPORTED) => Way::None { code },
+            code @ (CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_NOT_SUPPORTED) => match given(primary, base)? {
+                Given::By(own) => {
+                    let number = own.as_raw_fd();
+                    descriptor = Some(Arc::new(own));
+                    Way::Descriptor { number, size: size as u64, offset }
+                }
+                // What the driver gives to no other process threads of this one can have.
+                Given::No | Given::NotVirtual => Way::None { code },
+            },
             code => {
                 driver.check(code, || what("cuIpcGetMemHandle"))?;
                 Way::None { code }
             }
         };
         let (address, len) = (address as u64, len as u64);
-        Ok(Handle { process: Process::this()?, uuid: uuid.bytes, address, len, way })
+        Ok(Handle { process: Process::this()?, uuid: uuid.bytes, address, len, way, _descriptor: descriptor })
     }
 }
 
@@ -66,6 +76,8 @@ enum Source {
     Here { _owner: Arc<Primary> },
     /// Another process's allocation, which was opened in a context at an address.
     Elsewhere { primary: Arc<Primary>, base: CUdeviceptr },
+    /// One that has a range of addresses here.
+    Virtual(#[expect(dead_code, reason = "held")] VirtualMemory),
 }
 
 impl Mapped {
@@ -98,16 +110,8 @@ impl Mapped {
         let context = owner.primary()?;
         if owner.ordinal != primary.ordinal() {
             let _entered = primary.enter()?;
-            // SAFETY: a context that lives; flags must be 0.
-            let code = unsafe { (primary.table().cuCtxEnablePeerAccess)(context.raw(), 0) };
-            if code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
-                check(primary.driver(), code, || {
-                    format!(
-                        "cuCtxEnablePeerAccess of device {} to device {}",
-                        primary.ordinal(),
-                        owner.ordinal
-                    )
-                })?;
+            if !admit(primary, handle.address)? {
+                enable_peer(primary, &context, owner.ordinal)?;
             }
         }
         Ok(Mapped { address: handle.address, len: handle.len, source: Source::Here { _owner: context } })
@@ -118,6 +122,13 @@ impl Mapped {
         let pid = handle.process.pid;
         let (bytes, offset) = match handle.way {
             Way::Ipc { handle, offset } => (handle, offset),
+            Way::Descriptor { number, size, offset } => {
+                let descriptor = fetch(pid, number)?;
+                let _entered = primary.enter()?;
+                let opened = VirtualMemory::import(primary, &descriptor, size as usize)?;
+                let address = opened.address() + offset;
+                return Ok(Mapped { address, len: handle.len, source: Source::Virtual(opened) });
+            }
             Way::None { code } => {
                 let call = format!("cuIpcGetMemHandle of {:#x} in process {pid}", handle.address);
                 return Err(driver.error(code, call, NOT_FOR_OTHERS));
@@ -160,7 +171,7 @@ impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Source::Here { .. } => "of this process",
-            Source::Elsewhere { .. } => "of another process",
+            Source::Elsewhere { .. } | Source::Virtual(_) => "of another process",
         })
     }
 }
@@ -173,6 +184,18 @@ impl Drop for Mapped {
             unsafe { (primary.table().cuIpcCloseMemHandle)(*base) };
         }
     }
+}
+
+/// Lets a context reach what was allocated in another's.
+fn enable_peer(primary: &Primary, context: &Primary, owner: u32) -> Result<()> {
+    // SAFETY: a context that lives; flags must be 0.
+    let code = unsafe { (primary.table().cuCtxEnablePeerAccess)(context.raw(), 0) };
+    if code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
+        return Ok(());
+    }
+    check(primary.driver(), code, || {
+        format!("cuCtxEnablePeerAccess of device {} to device {owner}", primary.ordinal())
+    })
 }
 
 /// Asks whether a device reaches the memory of another.
@@ -202,8 +225,8 @@ fn check(driver: Driver, code: CUresult, call: impl FnOnce() -> String) -> Resul
     }
 }
 
-const NOT_FOR_OTHERS: &str = "only memory of cuMemAlloc and cudaMalloc is given to other processes, not that of pools, of managed \
-                              memory or of PyTorch's expandable segments";
+const NOT_FOR_OTHERS: &str = "only memory of cuMemAlloc and cudaMalloc, and of cuMemCreate with file descriptors, is given to other \
+                              processes, not that of pools, of managed memory or of PyTorch's expandable segments";
 const NO_ACCESS: &str =
     "nvidia-smi topo -p2p r shows which devices reach which; others need pinned host memory in between";
 const TOO_MANY: &str = "a device reaches eight others at most: use fewer devices in this process";

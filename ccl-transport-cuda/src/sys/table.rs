@@ -12,34 +12,58 @@ type GetVersion = unsafe extern "C" fn(*mut c_int) -> CUresult;
 type GetProcAddress =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CUresult;
 
-macro_rules! table {
-    ($($name:ident : fn($($argument:ty),*);)*) => {
-        /// The functions, in the form that they have in the version of CUDA that is [`NEEDED`].
+macro_rules! functions {
+    ($(#[$about:meta])* $table:ident; $($name:ident : fn($($argument:ty),*);)*) => {
+        $(#[$about])*
         #[allow(non_snake_case)] // the names are C's
-        pub(crate) struct Table {
-            /// The name under which it was opened.
-            pub(crate) file: String,
-            /// What the driver is of.
-            pub(crate) version: Version,
+        pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> CUresult,)*
         }
 
-        impl Table {
-            fn of(object: &Object) -> Result<Table> {
-                let version = object.version()?;
-                let finder = object.finder()?;
-                Ok(Table {
-                    file: object.file.clone(),
-                    version,
+        impl $table {
+            /// `find` knows functions by name, in the version of CUDA whose signatures are given here.
+            fn of(find: impl Fn(&str) -> Result<*mut c_void>) -> Result<$table> {
+                Ok($table {
                     // SAFETY: a function of this name has this signature in that version of CUDA: it is the driver's ABI.
-                    $($name: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> CUresult>(object.find(finder, stringify!($name), version)?) },)*
+                    $($name: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> CUresult>(find(stringify!($name))?) },)*
                 })
             }
         }
     };
 }
 
-table! {
+/// The driver, by its functions.
+pub(crate) struct Table {
+    /// The name under which it was opened.
+    pub(crate) file: String,
+    /// What the driver is of.
+    pub(crate) version: Version,
+    functions: Functions,
+    /// Why it has none, if so: those of 12.0 do without.
+    pub(crate) multicast: Result<MulticastFunctions>,
+}
+
+impl std::ops::Deref for Table {
+    type Target = Functions;
+
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
+}
+
+functions! {
+    /// Memory that stands for that of several devices, in the form that it has in CUDA 12.1, which has brought it.
+    MulticastFunctions;
+    cuMulticastCreate: fn(*mut CUmemGenericAllocationHandle, *const CUmulticastObjectProp);
+    cuMulticastAddDevice: fn(CUmemGenericAllocationHandle, CUdevice);
+    cuMulticastBindMem: fn(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t, u64);
+    cuMulticastUnbind: fn(CUmemGenericAllocationHandle, CUdevice, size_t, size_t);
+    cuMulticastGetGranularity: fn(*mut size_t, *const CUmulticastObjectProp, c_int);
+}
+
+functions! {
+    /// What is always there, in the form that it has in the version of CUDA that is [`NEEDED`].
+    Functions;
     cuInit: fn(c_uint);
     cuGetErrorName: fn(CUresult, *mut *const c_char);
     cuGetErrorString: fn(CUresult, *mut *const c_char);
@@ -69,8 +93,22 @@ table! {
     cuIpcGetMemHandle: fn(*mut CUipcMemHandle, CUdeviceptr);
     cuIpcOpenMemHandle: fn(*mut CUdeviceptr, CUipcMemHandle, c_uint);
     cuIpcCloseMemHandle: fn(CUdeviceptr);
+    cuMemCreate: fn(*mut CUmemGenericAllocationHandle, size_t, *const CUmemAllocationProp, u64);
+    cuMemRelease: fn(CUmemGenericAllocationHandle);
+    cuMemGetAllocationGranularity: fn(*mut size_t, *const CUmemAllocationProp, c_int);
+    cuMemAddressReserve: fn(*mut CUdeviceptr, size_t, size_t, CUdeviceptr, u64);
+    cuMemAddressFree: fn(CUdeviceptr, size_t);
+    cuMemMap: fn(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, u64);
+    cuMemUnmap: fn(CUdeviceptr, size_t);
+    cuMemSetAccess: fn(CUdeviceptr, size_t, *const CUmemAccessDesc, size_t);
+    cuMemRetainAllocationHandle: fn(*mut CUmemGenericAllocationHandle, *mut c_void);
+    cuMemGetAllocationPropertiesFromHandle: fn(*mut CUmemAllocationProp, CUmemGenericAllocationHandle);
+    cuMemExportToShareableHandle: fn(*mut c_void, CUmemGenericAllocationHandle, c_int, u64);
+    cuMemImportFromShareableHandle: fn(*mut CUmemGenericAllocationHandle, *mut c_void, c_int);
     cuDeviceCanAccessPeer: fn(*mut c_int, CUdevice, CUdevice);
     cuCtxEnablePeerAccess: fn(CUcontext, c_uint);
+    cuMemGetHandleForAddressRange: fn(*mut c_void, CUdeviceptr, size_t, c_int, u64);
+    cuFlushGPUDirectRDMAWrites: fn(c_int, c_int);
     cuMemcpyHtoD: fn(CUdeviceptr, *const c_void, size_t);
     cuMemcpyDtoH: fn(*mut c_void, CUdeviceptr, size_t);
     cuMemcpyAsync: fn(CUdeviceptr, CUdeviceptr, size_t, CUstream);
@@ -102,7 +140,21 @@ table! {
     cuGraphDestroy: fn(CUgraph);
 }
 
+/// What has brought multicast.
+const MULTICAST_SINCE: Version = Version(12_010);
+
 impl Table {
+    fn of(object: &Object) -> Result<Table> {
+        let version = object.version()?;
+        let finder = object.finder()?;
+        Ok(Table {
+            file: object.file.clone(),
+            version,
+            functions: Functions::of(|name| object.find(finder, name, (version, NEEDED)))?,
+            multicast: MulticastFunctions::of(|name| object.find(finder, name, (version, MULTICAST_SINCE))),
+        })
+    }
+
     /// The library of this file name, opened at the first call and never closed: the program may have it too.
     pub(crate) fn open(file: &str) -> Result<&'static Table> {
         static OPENED: Mutex<BTreeMap<String, Result<&'static Table>>> = Mutex::new(BTreeMap::new());
@@ -195,17 +247,22 @@ impl Object {
         Ok(unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(found) })
     }
 
-    /// A function as it was in the version that is needed, whatever came later under the same name.
-    fn find(&self, finder: GetProcAddress, name: &str, version: Version) -> Result<*mut c_void> {
+    /// A function as it was in a version, whatever came later under the same name.
+    fn find(
+        &self,
+        finder: GetProcAddress,
+        name: &str,
+        (version, form): (Version, Version),
+    ) -> Result<*mut c_void> {
         let symbol = CString::new(name).expect("names are literals without null bytes");
         let (mut found, mut status) = (std::ptr::null_mut(), 0);
         // SAFETY: a string that ends in null, and room for an address and a number.
-        let code = unsafe { finder(symbol.as_ptr(), &mut found, NEEDED.0, 0, &mut status) };
+        let code = unsafe { finder(symbol.as_ptr(), &mut found, form.0, 0, &mut status) };
         if code == CUDA_SUCCESS && !found.is_null() {
             return Ok(found);
         }
         let what = format!("CUDA: {} says that it is of CUDA {version}, but has no {name}", self.file);
-        Err(Error::unsupported(what, format!("use a complete driver of CUDA {NEEDED} or newer")))
+        Err(Error::unsupported(what, format!("use a complete driver of CUDA {form} or newer")))
     }
 }
 

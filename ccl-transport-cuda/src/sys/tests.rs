@@ -1,10 +1,11 @@
 //! Streams, events, flags and memory over the fake driver.
 
-use super::{DeviceMemory, Event, Flags, PinnedMemory, Stream};
+use super::{DeviceMemory, Event, Flags, Multicast, PinnedMemory, Stream};
 use crate::driver::Driver;
 use ccl_core::Error;
 use ccl_core::simd::PieceMut;
 use ccl_fake_cuda::Fake;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 fn driver() -> Driver {
@@ -82,6 +83,9 @@ fn a_stream_of_another_device_is_refused() {
     assert!(foreign.contains("not of the primary context of device 0"), "{foreign}");
     let garbage = text(driver.device_of(0x1234));
     assert!(garbage.contains("0x1234 is no stream"), "{garbage}");
+    fake.run("fail cuStreamGetCtx code=700 nth=1");
+    let before = text(driver.device_of(stream));
+    assert!(before.contains("ILLEGAL_ADDRESS") && !before.contains("is no stream"), "{before}");
     let own = fake.stream(0);
     assert!(!Stream::borrowed(&primary, own).unwrap().is_capturing().unwrap());
     fake.capture(own, true);
@@ -90,4 +94,37 @@ fn a_stream_of_another_device_is_refused() {
     fake.destroy(own);
     fake.destroy(stream);
     fake.drop_context(1);
+}
+
+#[test]
+fn multicast_is_made_in_steps_and_undone_from_any_of_them() {
+    let fake = Fake::start("devices 2; attribute 132 1; attribute 103 1");
+    let primaries = [0, 1].map(|device| driver().device(device).unwrap().primary().unwrap());
+    let grain = Multicast::granularity(&primaries[0], 2).unwrap();
+    for steps in 0..4 {
+        let [mut one, mut two] =
+            primaries.each_ref().map(|primary| Multicast::new(primary, 1, grain).unwrap());
+        if steps > 0 {
+            let descriptor = one.create(2).unwrap();
+            two.fetch(std::process::id(), descriptor.as_raw_fd()).unwrap();
+        }
+        if steps > 1 {
+            one.add().unwrap();
+            assert!(text(one.add()).contains("cuMulticastAddDevice of device 0"), "twice");
+            // What a driver would wait for the fake refuses.
+            assert!(text(one.bind()).contains("cuMulticastBindMem"), "too early");
+            two.add().unwrap();
+        }
+        if steps > 2 {
+            one.bind().unwrap();
+            two.bind().unwrap();
+            assert!(text(two.bind()).contains("cuMulticastBindMem"), "twice");
+            let [one, two] = [&one, &two].map(|of| of.places().unwrap());
+            assert!(one.iter().chain(&two).all(|at| (*at as usize).is_multiple_of(grain)), "{one:?} {two:?}");
+        }
+        drop((one, two));
+        assert_eq!(fake.live(), 2, "the contexts");
+    }
+    assert_eq!(fake.count("would wait"), 2);
+    drop(primaries);
 }

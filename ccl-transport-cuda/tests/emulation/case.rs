@@ -1,6 +1,7 @@
 //! What the emulator is given: a call on all ranks, with the output that is right.
 
 use crate::random::Random;
+use crate::ways::Ways;
 use ccl_core::cluster::{Cluster, Faults, Settings};
 use ccl_core::engine::{Blocks, Layout, Progress, Schedule};
 use ccl_core::plan::{Plan, Spec};
@@ -23,6 +24,7 @@ pub(crate) enum What {
     Packets = 3,
     Meet = 4,
     Ping = 5,
+    Multicast = 9,
 }
 
 /// A call.
@@ -36,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) in_place: bool,
     /// Each rank's blocks, where they differ in length.
     pub(crate) blocks: Option<Vec<Blocks>>,
+    /// What ranks send each other, in place of the plan.
+    pub(crate) ways: Option<Ways>,
     pub(crate) tile_bytes: usize,
     pub(crate) geometry: Geometry,
     /// Threads of a block.
@@ -70,6 +74,7 @@ impl Call {
             op,
             in_place: false,
             blocks: None,
+            ways: None,
             tile_bytes: 128,
             geometry,
             threads: 4,
@@ -97,9 +102,10 @@ impl Call {
             self.geometry,
             self.threads,
             self.start,
-            match (self.in_place, &self.blocks) {
-                (true, _) => ", in place".into(),
-                (_, Some(blocks)) => format!(", {blocks:?}"),
+            match (self.in_place, &self.blocks, &self.ways) {
+                (true, ..) => ", in place".into(),
+                (_, Some(blocks), _) => format!(", {blocks:?}"),
+                (.., Some(ways)) => format!(", {ways:?}"),
                 _ => String::new(),
             }
         )
@@ -114,7 +120,11 @@ impl Call {
         let sets: Vec<(Vec<_>, Vec<_>)> = (0..self.rounds.min(3))
             .map(|_| {
                 let ranks = (0..spec.ranks).map(|rank| {
-                    let elements = self.layout(rank).input_bytes() / self.dtype.size();
+                    let bytes = match &self.ways {
+                        Some(ways) => ways.lens(rank as usize).0,
+                        None => self.layout(rank).input_bytes(),
+                    };
+                    let elements = bytes / self.dtype.size();
                     random.elements(self.dtype, reduces.then_some(self.op), elements)
                 });
                 let inputs: Vec<_> = ranks.collect();
@@ -165,8 +175,14 @@ impl Call {
     }
 
     fn program(&self, rank: u32) -> Program {
-        Program::encode(&self.plan.programs[rank as usize], &self.layout(rank), self.geometry)
-            .expect("a program")
+        let program = match &self.ways {
+            None => Program::encode(&self.plan.programs[rank as usize], &self.layout(rank), self.geometry),
+            Some(ways) => {
+                let of = (rank, ways.ranks as u32);
+                Program::queues(of, &ways.queues(rank as usize), self.tile_bytes, self.geometry)
+            }
+        };
+        program.expect("a program")
     }
 
     fn layout(&self, rank: u32) -> Layout {
@@ -181,6 +197,9 @@ impl Call {
     fn host(&self, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         if matches!(self.what, What::Meet | What::Ping) {
             return vec![Vec::new(); inputs.len()];
+        }
+        if let Some(ways) = &self.ways {
+            return ways.right(inputs);
         }
         if self.blocks.is_some() {
             return self.host_uneven(inputs);

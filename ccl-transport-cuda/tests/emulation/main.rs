@@ -8,6 +8,7 @@
 mod case;
 mod emulator;
 mod random;
+mod ways;
 
 use case::{Call, What, may_be_in_place};
 use ccl_core::algorithms;
@@ -17,6 +18,7 @@ use ccl_core::{DataType, ReduceOp};
 use ccl_transport_cuda::program::{self, Geometry, Rule};
 use emulator::{Emulator, Outcome, Why};
 use random::Random;
+use ways::Ways;
 
 /// Seconds that a run may take: a few, and many times as long on a machine that is busy with other things, where every turn of a
 /// wait costs somebody else's time slice.
@@ -104,6 +106,8 @@ fn kernels_and_programs_have_the_same_numbers() {
         tag: 111,
         log: 112,
         rule,
+        when: 113,
+        wanted: 114,
     };
     let words = call.words();
     let fields = [
@@ -114,15 +118,26 @@ fn kernels_and_programs_have_the_same_numbers() {
     for (mark, field) in (101..).zip(fields) {
         assert_eq!(place(&words, mark), says(&format!("Call.{field}")), "{field}");
     }
-    assert_eq!(words[says("Call.rule") / 8..], rule.words());
+    assert_eq!(words[says("Call.rule") / 8..][..5], rule.words());
+    assert_eq!([113, 114].map(|mark| place(&words, mark)), ["Call.when", "Call.wanted"].map(says));
     let rules =
         ["op", "scales", "factor", "turn", "shift", "flip"].map(|field| says(&format!("Rule.{field}")));
     assert_eq!(rules, [0, 4, 8, 16, 24, 32]);
     let launch = program::Launch::Gang(7, 9).words();
     assert_eq!((size_of_val(&launch), says("Launch.own")), (says("launch"), 0));
     assert_eq!((place(&launch, 7), place(&launch, 9)), (says("Launch.gang"), says("Launch.blocks")));
-    let member = program::Member { flags: 11, stage: 12, packets: 13, input: 14, output: 15 };
-    let team = program::Team { rank: 0, room: 8, packet_room: 9, epochs: 10, members: vec![member] };
+    let member = program::Member { flags: 11, stage: 12, packets: 13, input: 14, output: 15, offers: 18 };
+    let team = program::Team {
+        rank: 0,
+        room: 8,
+        packet_room: 9,
+        epochs: 10,
+        agreed: 16,
+        book: 17,
+        members: vec![member],
+        everywhere: 19,
+        received: 20,
+    };
     let words = team.words().expect("a team");
     assert_eq!(
         (size_of_val(&words[..]), words[0], says("Team.rank"), says("Team.ranks")),
@@ -132,6 +147,15 @@ fn kernels_and_programs_have_the_same_numbers() {
     for (mark, field) in (8..).zip(fields) {
         assert_eq!(place(&words, mark), says(&format!("Team.{field}")), "{field}");
     }
+    for (mark, field) in (16..).zip(["agreed", "book", "offers", "everywhere", "received"]) {
+        assert_eq!(place(&words, mark), says(&format!("Team.{field}")), "{field}");
+    }
+    use program::book;
+    let words = |name: &str| says(name) / 8;
+    assert_eq!((says("registered"), says("offer"), says("agreed")), (book::REGISTERED, 32, 16));
+    assert_eq!((words("Book.own"), words("Book.reached")), (book::own(0), book::reached(0, 0)));
+    assert_eq!((words("Book.missing"), words("Book.made")), (book::missing(0), book::MADE));
+    assert_eq!(words("book"), book::WORDS);
     let report = ["failure", "lane", "move", "tile", "operand", "expected", "found"]
         .map(|field| says(&format!("Report.{field}")));
     assert_eq!((report, says("report")), ([0, 8, 12, 16, 20, 24, 32], 8 * program::Report::WORDS));
@@ -189,13 +213,18 @@ fn kernels_do_what_the_host_does() {
         }
     }
     calls.extend(uneven(&mut random));
+    calls.extend(transfers(&mut random));
     agree(&emulator, "interpreter", &calls);
 
     let mut calls = Vec::new();
     for ranks in [1, 2, 4] {
-        for (what, name) in
-            [(What::TwoShot, "twoshot"), (What::OneShot, "oneshot"), (What::Packets, "oneshot")]
-        {
+        let ways = [
+            (What::TwoShot, "twoshot"),
+            (What::OneShot, "oneshot"),
+            (What::Packets, "oneshot"),
+            (What::Multicast, "oneshot"),
+        ];
+        for (what, name) in ways {
             for dtype in [DataType::F32, DataType::F16, DataType::BF16] {
                 for (count, start) in [(1, 0), (37, 0xffff_fffd), (300, 7)] {
                     let plan = plan(name, Collective::AllReduce, ranks, 0);
@@ -225,6 +254,7 @@ fn kernels_do_what_the_host_does() {
         (What::Interpret, "twoshot"),
         (What::TwoShot, "twoshot"),
         (What::Packets, "oneshot"),
+        (What::Multicast, "oneshot"),
     ] {
         let plan = plan(name, Collective::AllReduce, 4, 0);
         let geometry = Geometry { slot_bytes: 1024, credits: 2, shares: 2 };
@@ -285,6 +315,24 @@ fn uneven(random: &mut Random) -> Vec<Call> {
     calls
 }
 
+/// Sends and receives, several from one rank to another among them, and some of nothing.
+fn transfers(random: &mut Random) -> Vec<Call> {
+    let one = |nth: usize| {
+        let ranks = 2 + nth % 3;
+        let way = |_| {
+            (random.below(ranks), random.below(ranks), [0, 1, 64, 128, random.below(700)][random.below(5)])
+        };
+        let ways = Ways { ranks, all: (0..1 + nth).map(way).collect() };
+        let plan = plan("exchange", Collective::AllToAll, ranks as u32, 0);
+        let geometry =
+            Geometry { slot_bytes: 64, credits: random.pick(&[1, 2, 4]), shares: random.pick(&[1, 2]) };
+        let start = random.pick(&[0, 0xffff_fffc, 0xfffd]);
+        let call = Call::new(What::Interpret, plan, 0, DataType::U8, ReduceOp::Sum);
+        Call { ways: Some(ways), tile_bytes: 64, geometry, start, ..call }
+    };
+    (0..12).map(one).collect()
+}
+
 /// With how few credits a plan gets through.
 fn least_credits(plan: &Plan) -> u32 {
     let proved = |credits| {
@@ -306,6 +354,7 @@ fn waits_end(emulator: &Emulator) {
         base(What::TwoShot, "twoshot"),
         base(What::OneShot, "oneshot"),
         base(What::Packets, "oneshot"),
+        base(What::Multicast, "oneshot"),
         base(What::Meet, "oneshot"),
         base(What::Ping, "oneshot"),
     ];
@@ -369,6 +418,9 @@ fn planted_bugs_are_found() {
         ("BUG_RELAXED", What::Interpret, "ring"),
         ("BUG_RELAXED", What::TwoShot, "twoshot"),
         ("BUG_RELAXED", What::OneShot, "oneshot"),
+        ("BUG_RELAXED", What::Multicast, "oneshot"),
+        ("BUG_NO_ENTRY", What::Multicast, "oneshot"),
+        ("BUG_ONE_MEMORY", What::Multicast, "oneshot"),
         ("BUG_OTHER_READER", What::OneShot, "oneshot"),
         ("BUG_HALF_PACKET", What::Packets, "oneshot"),
         ("BUG_NO_BARRIER", What::Interpret, "ring"),

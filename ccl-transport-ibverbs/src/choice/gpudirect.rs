@@ -2,6 +2,7 @@
 
 use super::Choice;
 use super::distance::{Distance, Place, between};
+use ccl_core::config::GpuDirect;
 use std::fmt;
 
 /// A GPU, as its driver describes it.
@@ -19,6 +20,8 @@ pub struct Gpu {
     pub gives_dma_buf: bool,
     /// For whom a NIC's writes are in order: 0 is nobody, 100 is the GPU, 200 is everybody.
     pub ordering: i32,
+    /// Whether the host can make the GPU see them.
+    pub is_flushed_by_host: bool,
 }
 
 /// A NIC.
@@ -78,9 +81,12 @@ pub struct Decision {
 }
 
 /// Decides. `module` is what the kernel has for peer memory.
-pub fn choose(gpu: &Gpu, nic: &Nic, module: Option<&str>) -> Decision {
+pub fn choose(gpu: &Gpu, nic: &Nic, module: Option<&str>, wanted: GpuDirect) -> Decision {
     let distance = gpu.place.as_ref().zip(nic.place.as_ref()).map(|(gpu, nic)| between(gpu, nic));
-    let way = way(gpu, nic, module, distance);
+    let way = match wanted {
+        GpuDirect::Off => Choice::new(Way::Staging, "RDMACCL_GPUDIRECT=off"),
+        _ => way(gpu, nic, module, distance, wanted),
+    };
     let staged = || Choice::new(false, "the processor brings it to the GPU");
     let (flush, sends) = match way.value {
         Way::Staging => (staged(), staged()),
@@ -89,7 +95,13 @@ pub fn choose(gpu: &Gpu, nic: &Nic, module: Option<&str>) -> Decision {
     Decision { way, distance, flush, sends }
 }
 
-fn way(gpu: &Gpu, nic: &Nic, module: Option<&str>, distance: Option<Distance>) -> Choice<Way> {
+fn way(
+    gpu: &Gpu,
+    nic: &Nic,
+    module: Option<&str>,
+    distance: Option<Distance>,
+    wanted: GpuDirect,
+) -> Choice<Way> {
     if nic.is_software {
         return Choice::new(Way::Staging, format!("{} is software, which the processor runs", nic.name));
     }
@@ -107,8 +119,20 @@ fn way(gpu: &Gpu, nic: &Nic, module: Option<&str>, distance: Option<Distance>) -
             format!("of dma-bufs {why}, and nvidia_peermem is not loaded (modprobe nvidia_peermem)"),
         ),
     };
+    if flush(gpu).value && !gpu.is_flushed_by_host && possible.value != Way::Staging {
+        return Choice::new(
+            Way::Staging,
+            format!(
+                "{} would work, but {} needs flushes, which its driver cannot make",
+                possible.value, gpu.name
+            ),
+        );
+    }
     match (possible.value, distance) {
         (Way::Staging, _) | (_, Some(Distance::Pix | Distance::Pxb)) => possible,
+        _ if wanted == GpuDirect::On => {
+            Choice::new(possible.value, format!("{}, and RDMACCL_GPUDIRECT=on", possible.why))
+        }
         (way, Some(far)) => Choice::new(
             Way::Staging,
             format!("{way} would work, but {}: {}", far.words(), "pinned memory is faster"),
@@ -192,6 +216,7 @@ mod tests {
             is_open: true,
             gives_dma_buf: true,
             ordering: 100,
+            is_flushed_by_host: true,
         };
         let nic = Nic {
             name: "mlx5_0".into(),
@@ -210,7 +235,7 @@ mod tests {
     #[test]
     fn dma_bufs_come_first_and_the_line_says_why() {
         let (gpu, nic) = good();
-        let decision = choose(&gpu, &nic, Some("nvidia_peermem 580.1"));
+        let decision = choose(&gpu, &nic, Some("nvidia_peermem 580.1"), GpuDirect::Auto);
         says(&decision, Way::DmaBuf, "device 0 gives them out, and mlx5_0 takes them");
         assert_eq!(
             decision.to_string(),
@@ -232,19 +257,19 @@ mod tests {
             (Answer::Errno(libc::EPERM), "errno 1: Operation not permitted"),
         ] {
             let nic = Nic { dma_buf: answer, ..nic.clone() };
-            says(&choose(&gpu, &nic, None), Way::Staging, words);
-            says(&choose(&gpu, &nic, None), Way::Staging, "nvidia_peermem is not loaded");
-            says(&choose(&gpu, &nic, Some("nvidia_peermem 580.1")), Way::PeerMemory, words);
+            says(&choose(&gpu, &nic, None, GpuDirect::Auto), Way::Staging, words);
+            says(&choose(&gpu, &nic, None, GpuDirect::Auto), Way::Staging, "nvidia_peermem is not loaded");
+            says(&choose(&gpu, &nic, Some("nvidia_peermem 580.1"), GpuDirect::Auto), Way::PeerMemory, words);
         }
         let closed = Gpu { gives_dma_buf: false, ..gpu.clone() };
         says(
-            &choose(&closed, &nic, Some("nv_mem 1.3")),
+            &choose(&closed, &nic, Some("nv_mem 1.3"), GpuDirect::Auto),
             Way::PeerMemory,
             "nv_mem 1.3 is loaded, and of dma-bufs device 0",
         );
         let nothing = Gpu { is_open: false, ..closed };
         says(
-            &choose(&nothing, &nic, Some("nv_mem 1.3")),
+            &choose(&nothing, &nic, Some("nv_mem 1.3"), GpuDirect::Auto),
             Way::Staging,
             "opens the memory of device 0 to no NIC",
         );
@@ -254,7 +279,7 @@ mod tests {
     fn what_is_far_away_or_unknown_or_software_is_staged() {
         let (gpu, nic) = good();
         let far = Nic { place: place("pci0000:00/0000:00:01.0/0000:01:00.0"), ..nic.clone() };
-        let decision = choose(&gpu, &far, None);
+        let decision = choose(&gpu, &far, None, GpuDirect::Auto);
         says(
             &decision,
             Way::Staging,
@@ -262,18 +287,50 @@ mod tests {
         );
         assert!(decision.to_string().starts_with("PHB: pinned memory ("), "{decision}");
         assert!(!decision.flush.value && !decision.sends.value);
-        let unknown = choose(&gpu, &Nic { place: None, ..nic.clone() }, None);
+        let unknown = choose(&gpu, &Nic { place: None, ..nic.clone() }, None, GpuDirect::Auto);
         says(&unknown, Way::Staging, "does not say where both sit");
         assert!(unknown.to_string().starts_with("unknown distance: "), "{unknown}");
         let soft = Nic { is_software: true, name: "rxe0".into(), ..nic };
-        says(&choose(&gpu, &soft, None), Way::Staging, "rxe0 is software");
+        says(&choose(&gpu, &soft, None, GpuDirect::Auto), Way::Staging, "rxe0 is software");
+    }
+
+    #[test]
+    fn the_user_may_know_better() {
+        let (gpu, nic) = good();
+        let far = Nic { place: place("pci0000:00/0000:00:01.0/0000:01:00.0"), ..nic.clone() };
+        for nic in [&far, &Nic { place: None, ..nic.clone() }] {
+            says(
+                &choose(&gpu, nic, None, GpuDirect::On),
+                Way::DmaBuf,
+                "mlx5_0 takes them, and RDMACCL_GPUDIRECT=on",
+            );
+        }
+        says(&choose(&gpu, &nic, None, GpuDirect::Off), Way::Staging, "RDMACCL_GPUDIRECT=off");
+        // What is not possible stays so.
+        let none = Gpu { gives_dma_buf: false, ..gpu.clone() };
+        says(&choose(&none, &nic, None, GpuDirect::On), Way::Staging, "gives out none");
+        let soft = Nic { is_software: true, ..nic };
+        says(&choose(&gpu, &soft, None, GpuDirect::On), Way::Staging, "is software");
+    }
+
+    #[test]
+    fn a_gpu_that_nobody_can_flush_is_staged() {
+        let (gpu, nic) = good();
+        let unordered = Gpu { ordering: 0, is_flushed_by_host: false, ..gpu.clone() };
+        says(
+            &choose(&unordered, &nic, None, GpuDirect::On),
+            Way::Staging,
+            "needs flushes, which its driver cannot",
+        );
+        let ordered = Gpu { is_flushed_by_host: false, ..gpu };
+        says(&choose(&ordered, &nic, None, GpuDirect::Auto), Way::DmaBuf, "gives them out");
     }
 
     #[test]
     fn a_flush_is_by_the_drivers_word_and_reads_are_by_the_generation() {
         let (gpu, nic) = good();
         let of = |ordering, capability| {
-            let decision = choose(&Gpu { ordering, capability, ..gpu.clone() }, &nic, None);
+            let decision = choose(&Gpu { ordering, capability, ..gpu.clone() }, &nic, None, GpuDirect::Auto);
             (decision.flush.value, decision.sends.value)
         };
         assert_eq!([of(0, 9), of(100, 8), of(200, 7)], [(true, true), (false, true), (false, false)]);

@@ -1,10 +1,12 @@
 //! A device in use: its protection domain, its completion queues and the channel that wakes who waits for them.
 
 use super::recovery::Endpoint;
+use super::work::Work;
 use crate::choice::rails::Rail;
 use crate::verbs::{
-    Access, CompletionChannel, CompletionQueue, Context, Extent, Memory, ProtectionDomain, Region,
+    Access, Completion, CompletionChannel, CompletionQueue, Context, Extent, Memory, ProtectionDomain, Region,
 };
+use ccl_core::transport::Window;
 use ccl_core::{Error, Result};
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +14,7 @@ use std::os::fd::BorrowedFd;
 const FIRST_ENTRIES: u32 = 4096;
 
 /// Polls of a software device that may find nothing before its kernel threads get a turn.
-const PATIENCE: u32 = 16;
+const PATIENCE: u32 = 256;
 
 /// A device in use.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Adapter {
     /// Pieces on their way whose time is taken, and when it was last looked for completions of them.
     pub(crate) watched: u32,
     pub(crate) looked: u64,
+    /// Polls, and the completions that they gave.
+    pub(crate) work: Work,
 }
 
 impl Adapter {
@@ -54,6 +58,7 @@ impl Adapter {
             idle: 0,
             watched: 0,
             looked: 0,
+            work: Work::default(),
         })
     }
 
@@ -95,14 +100,29 @@ impl Adapter {
         self.room.clear();
     }
 
-    /// A poll has found so many completions. Threads that wait for a software device keep the kernel's threads, which do its
-    /// work, from their cores; so they let them have a turn now and then.
-    #[inline]
-    pub(crate) fn polled(&mut self, found: usize) {
-        if !self.software {
-            return;
+    /// Takes completions of all queues, as many as there are and as `into` has room for.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
+        let Some((first, others)) = self.queues.split_first() else { return Ok(0) };
+        let mut found = first.poll(into)?.len();
+        for queue in others {
+            found += queue.poll(&mut into[found..])?.len();
         }
-        self.idle = if found > 0 { 0 } else { self.idle + 1 };
+        self.work.polls += self.queues.len() as u64;
+        self.work.completions += found as u64;
+        if found > 0 {
+            self.idle = 0;
+        } else if self.software {
+            self.make_way();
+        }
+        Ok(found)
+    }
+
+    /// A poll has found nothing. Threads that wait for a software device keep the kernel's threads, which do its work, from
+    /// their cores; so they let them have a turn now and then.
+    #[inline]
+    fn make_way(&mut self) {
+        self.idle += 1;
         if self.idle >= PATIENCE {
             self.idle = 0;
             std::thread::yield_now();
@@ -126,6 +146,15 @@ impl Adapter {
         self.domain.register_foreign(extent, Access::REMOTE_WRITE.and(ordering))
     }
 
+    /// Lets the device touch a window, as `access` says for a device whose writes may pass one another, or not.
+    pub(crate) fn register_window(&self, window: &Window, access: impl Fn(bool) -> Access) -> Result<Region> {
+        let (extent, access) = (Extent::of(window.memory.as_piece()), access(self.relaxed));
+        match &window.dma_buf {
+            Some(dma_buf) => self.domain.register_dma_buf(extent, dma_buf, access),
+            None => self.domain.register_foreign(extent, access),
+        }
+    }
+
     /// What to sleep on: completions, and the device's events.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.channel.fd(), self.context.events_fd()]
@@ -144,6 +173,6 @@ pub(crate) struct Port {
     pub(crate) missing: Vec<usize>,
     /// The end for datagrams, once there are peers.
     pub(crate) control: Option<Endpoint>,
-    /// Bytes of pieces that went out by it.
+    /// Bytes of pieces that went out by queue pairs which were replaced.
     pub(crate) sent: u64,
 }

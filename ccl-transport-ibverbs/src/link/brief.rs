@@ -4,12 +4,15 @@ use super::bytes::{Reader, Writer};
 use crate::choice::gid::{Scope, scope};
 use crate::choice::rails::Rail;
 use crate::choice::survey::{GidKind, Layer};
+use crate::choice::window;
 use ccl_core::transport::Reach;
 
 /// Says that the bytes are ours, and in which version.
 const MAGIC: u32 = 0x6962_0001;
-/// One way of a short piece, in nanoseconds: through two adapters and a switch, and through two software stacks.
-const LATENCY_NS: (f64, f64) = (2_000.0, 15_000.0);
+/// One way of a short piece, in nanoseconds, and what a message takes of either end besides its bytes: through two adapters and a
+/// switch; and through two software stacks, which do little else in that time.
+const CARDS_NS: (f64, f64) = (2_000.0, 250.0);
+const SOFTWARE_NS: (f64, f64) = (15_000.0, 7_500.0);
 
 /// A rank's rails in short.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,9 +97,17 @@ impl Brief {
                 self.host, peer.host
             ));
         }
-        let latency_ns = if self.software || peer.software { LATENCY_NS.1 } else { LATENCY_NS.0 };
+        let by_processor = self.software || peer.software;
+        let (latency_ns, message_ns) = if by_processor { SOFTWARE_NS } else { CARDS_NS };
         // A port that does not know its speed is taken for a slow one.
-        Ok(Reach { latency_ns, bandwidth: f64::from(self.gbps.min(peer.gbps).max(1.0)) / 8.0 })
+        let bandwidth = f64::from(self.gbps.min(peer.gbps).max(1.0)) / 8.0;
+        Ok(Reach { latency_ns, message_ns, bandwidth, by_processor })
+    }
+
+    /// Bytes of a slot for ranks of whom these are all that is known.
+    pub(crate) fn slot_bytes(all: impl IntoIterator<Item = Option<Brief>>) -> usize {
+        let is_software = |brief: Option<Brief>| brief.is_some_and(|brief| brief.software);
+        if all.into_iter().all(is_software) { window::LONG_SLOT } else { window::SLOT }
     }
 }
 
@@ -120,6 +131,19 @@ mod tests {
         let bytes = short.encode();
         assert!((0..bytes.len()).all(|n| Brief::decode(&bytes[..n]).is_none()));
         assert_eq!(short.reach(&short).unwrap().bandwidth, 400.0);
+    }
+
+    #[test]
+    fn slots_are_long_where_all_is_software() {
+        let card = brief(&surveys::rails(1, 2));
+        let software = Brief { software: true, ..card.clone() };
+        let of = |all: [&Brief; 2]| Brief::slot_bytes(all.map(|brief| Some(brief.clone())));
+        assert_eq!(of([&software, &software]), window::LONG_SLOT);
+        assert_eq!([of([&software, &card]), of([&card, &card])], [window::SLOT; 2]);
+        assert_eq!(Brief::slot_bytes([Some(software.clone()), None]), window::SLOT, "one of another version");
+        let (slow, fast) = (software.reach(&card).unwrap(), card.reach(&card).unwrap());
+        assert!(slow.latency_ns > fast.latency_ns && slow.message_ns > fast.message_ns);
+        assert!(slow.by_processor && !fast.by_processor);
     }
 
     #[test]

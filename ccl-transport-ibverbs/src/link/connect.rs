@@ -229,9 +229,17 @@ impl IbTransport {
             Ok(pair)
         });
         match made {
-            Ok(pair) => {
-                Ok(Seat { pair, rails, adapter: at, port: number, rail, queue: place, entries, ends })
-            }
+            Ok(pair) => Ok(Seat {
+                pair,
+                rails,
+                adapter: at,
+                port: number,
+                rail,
+                queue: place,
+                entries,
+                ends,
+                sent: 0,
+            }),
             Err(error) => {
                 adapter.give_back(place, entries);
                 Err(error)
@@ -308,22 +316,24 @@ impl IbTransport {
             (connection.lanes[&connection.place(channel)], connection.groups[&first])
         };
         if let Some((memory, regions)) = &prepared.lines {
-            let rails = theirs.rails.iter().zip(regions);
-            let rails: Arc<[Rails]> = rails
-                .map(|(landing, region)| Rails { rings: landing.rings, region: region.clone() })
-                .collect();
             for (i, &channel) in row.to.iter().enumerate() {
                 let ((home, group), number) = (home_of(channel), connection.number(channel));
                 let key = LinkKey { from: self.rank, to: peer, channel };
+                let lines = memory.slice_mut(i * lines_each * LINE, lines_each * LINE);
+                let rails = theirs.rails.iter().zip(regions).map(|(landing, region)| Rails {
+                    ring: landing.rings.at((i * ring_bytes) as u64),
+                    lines: region.sge_mut(lines),
+                    _region: region.clone(),
+                });
                 let at = self.outgoing.len() as u32;
                 self.directory.add_outgoing(peer, channel, at);
                 self.groups[group as usize].add_outgoing(number, at);
                 self.outgoing.push(Outgoing::new(
                     key,
                     (home, group, self.groups[group as usize].lanes.len()),
-                    (number, (i * ring_bytes) as u64, stride as u64),
-                    (memory.clone(), i * lines_each),
-                    Arc::clone(&rails),
+                    (number, stride as u64),
+                    lines,
+                    rails.collect(),
                     window.slots,
                 ));
             }
@@ -345,7 +355,7 @@ impl IbTransport {
                 key,
                 (home, group),
                 number,
-                (rings.clone(), i * ring_bytes, stride),
+                (rings.slice_mut(i * ring_bytes, ring_bytes), stride),
                 board,
                 window,
             ));

@@ -8,6 +8,7 @@ use super::wire::INLINE_BYTES;
 use ccl_core::Result;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, misuse};
+use std::ops::Range;
 
 /// The sending end for one or more links.
 #[derive(Debug)]
@@ -111,13 +112,43 @@ impl Fabric for IbTransport {
                 let line = self.outgoing[sender.links[0] as usize].inline_piece(len).as_piece();
                 sender.links[1..].iter().for_each(|link| self.outgoing[*link as usize].copy_inline(line));
             }
-            Body::Line | Body::User(_) => {}
+            Body::Line | Body::User(_) | Body::Word => {}
         }
         for i in 0..links {
             let link = self.senders[to.0 as usize].links[i];
             self.hand_over(link, tag, len, body)?;
         }
         Ok(())
+    }
+
+    /// A piece that stays at home, for one link on which nothing is in the way, goes straight to the device.
+    #[inline]
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let Some(sender) = self.senders.get(to.0 as usize) else {
+            return Err(misuse::no_such_end(to.0));
+        };
+        let len = piece.len();
+        if let ([link], None) = (&*sender.links, &sender.reserved)
+            && let Some(home) = self.clear_home(*link, len, tag)
+        {
+            let link = *link;
+            if len <= INLINE_BYTES {
+                self.outgoing[link as usize].inline_piece(len).copy_from(piece);
+                self.hand_over_short(link, home, tag, len, Body::Line);
+            } else {
+                self.send_by_slot(link, home, piece, tag);
+            }
+            return Ok(true);
+        }
+        self.send_in_steps(to, piece, tag)
+    }
+
+    fn put(&mut self, to: SenderId, bytes: Range<usize>, word: Piece, tag: u64) -> Result<bool> {
+        self.put_bytes(to, bytes, word, tag)
+    }
+
+    fn puts_over(&mut self, to: SenderId) -> Result<u64> {
+        self.count_puts_over(to)
     }
 
     /// One that cannot be told of now is not made: pieces go through slots.
@@ -207,6 +238,31 @@ impl IbTransport {
         Ok(true)
     }
 
+    /// The home of a link for a piece that goes nowhere else, if it can go at once.
+    #[inline(always)]
+    fn clear_home(&self, link: u32, len: usize, tag: u64) -> Option<u32> {
+        let outgoing = &self.outgoing[link as usize];
+        let is_clear = len <= self.stays_home && outgoing.has_credit() && !outgoing.reserved;
+        let has_place = len <= INLINE_BYTES || !self.pool.is_short() && !outgoing.has_target(tag);
+        (is_clear && has_place && self.lanes[outgoing.home as usize].can_take()).then_some(outgoing.home)
+    }
+
+    #[inline(never)]
+    fn send_by_slot(&mut self, link: u32, home: u32, piece: Piece, tag: u64) {
+        let (slot, len) = (self.pool.take(), piece.len());
+        self.pool.piece(slot, len).copy_from(piece);
+        self.hand_over_short(link, home, tag, len, Body::Slot(slot));
+    }
+
+    /// What is sent in steps where something may be in the way: several links, a choice of lanes, want of credit.
+    #[inline(never)]
+    fn send_in_steps(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+        slot.copy_from(piece);
+        self.publish(to, tag)?;
+        Ok(true)
+    }
+
     /// A slot of the pool. Credits that have come back unseen may free some, which are in the cache still.
     #[inline]
     fn take_slot(&mut self) -> Result<u32> {
@@ -219,7 +275,7 @@ impl IbTransport {
 
     /// Whether a link has a credit and a lane room for a piece, which is chosen; looks at completions only when it must.
     #[inline]
-    fn may_send(&mut self, link: u32, len: usize) -> Result<bool> {
+    pub(super) fn may_send(&mut self, link: u32, len: usize) -> Result<bool> {
         let home = self.outgoing[link as usize].home;
         let can = self.can_send(link, len) || self.progress_group(home, |t| t.can_send(link, len))?;
         match self.lanes[home as usize].fault() {

@@ -5,19 +5,23 @@ use super::lane::Window;
 use super::offers::{Board, Keys, Offered, RECORD, Target};
 use super::outgoing::Corrupt;
 use super::recovery::Count;
-use super::sys::read_header;
+use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
-use crate::verbs::{Memory, Remote, Sge};
-use ccl_core::simd::Piece;
+use crate::verbs::{Remote, Sge};
+use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 
 /// A message that has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Message {
     tag: u64,
-    len: u32,
-    /// Where it lies, if not in its slot.
-    direct: Option<Piece>,
+    /// Where it lies: in its slot, or where it was offered to come.
+    piece: Piece,
+    is_direct: bool,
+}
+
+impl Message {
+    const NONE: Message = Message { tag: 0, piece: Piece::EMPTY, is_direct: false };
 }
 
 /// A link's receiving end.
@@ -31,9 +35,9 @@ pub(crate) struct Incoming {
     pub(crate) back: Option<u32>,
     /// Its number in the group.
     pub(crate) number: u32,
-    memory: Memory,
-    /// Where the ring begins, and its slots' distance.
-    first: usize,
+    /// Its slots, and room to write an offer down; the regions of the board keep it.
+    ring: PieceMut,
+    /// The distance of the slots.
     stride: usize,
     window: Window,
     /// Messages that have come without a gap.
@@ -65,7 +69,7 @@ impl Incoming {
         key: LinkKey,
         (home, group): (u32, u32),
         number: u32,
-        (memory, first, stride): (Memory, usize, usize),
+        (ring, stride): (PieceMut, usize),
         board: Board,
         window: Window,
     ) -> Incoming {
@@ -75,8 +79,7 @@ impl Incoming {
             group,
             back: None,
             number,
-            memory,
-            first,
+            ring,
             stride,
             window,
             arrived: FIRST,
@@ -86,7 +89,7 @@ impl Incoming {
             beyond: 0,
             reported: FIRST,
             peeked: false,
-            messages: vec![Message::default(); window.slots as usize].into(),
+            messages: vec![Message::NONE; window.slots as usize].into(),
             offers: [None; 2],
             offered: 0,
             heard: 0,
@@ -100,11 +103,11 @@ impl Incoming {
     /// direction.
     #[inline]
     pub(crate) fn arrive(&mut self, slot: u32, bytes: usize) -> Result<u32, Corrupt> {
-        if slot >= self.window.slots {
+        if slot as usize >= self.messages.len() {
             return Err(Corrupt("a message came into a slot that there is not"));
         }
-        let at = self.first + slot as usize * self.stride + FRONT - HEADER;
-        let header = Header::decode(read_header(self.memory.slice(at, HEADER)));
+        let slot_piece = self.ring.as_piece().slice(slot as usize * self.stride, self.stride);
+        let header = Header::decode(read(slot_piece.slice(FRONT - HEADER, HEADER)));
         let ahead = header.number.wrapping_sub(self.arrived);
         if self.slot_of(ahead)? != slot {
             return Err(Corrupt("a message came into a slot that is not its own"));
@@ -113,7 +116,8 @@ impl Incoming {
             return Err(Corrupt("a message has another length than it says"));
         }
         self.hear(header.heard)?;
-        self.take(ahead, slot, Message { tag: header.tag, len: header.len, direct: None });
+        let piece = slot_piece.slice(FRONT, header.len as usize);
+        self.take(ahead, slot, Message { tag: header.tag, piece, is_direct: false });
         Ok(header.released)
     }
 
@@ -132,7 +136,7 @@ impl Incoming {
         let piece = offered.place(number, bytes).ok_or(STRANGE)?.as_piece();
         let tag = offered.offer.tag;
         self.hear(offer)?;
-        self.take(ahead, slot, Message { tag, len: bytes as u32, direct: Some(piece) });
+        self.take(ahead, slot, Message { tag, piece, is_direct: true });
         Ok(())
     }
 
@@ -158,6 +162,9 @@ impl Incoming {
             return;
         }
         self.advance();
+        if self.beyond == 0 {
+            return;
+        }
         while self.beyond & 1 == 1 {
             self.beyond >>= 1;
             self.advance();
@@ -174,6 +181,9 @@ impl Incoming {
     /// The sender has heard of this offer, or of later ones.
     #[inline]
     fn hear(&mut self, offer: u32) -> Result<(), Corrupt> {
+        if offer == self.heard {
+            return Ok(());
+        }
         let news = offer.wrapping_sub(self.heard).cast_signed();
         if news > self.unheard().cast_signed() {
             return Err(Corrupt("it has heard of offers that were not made"));
@@ -200,11 +210,10 @@ impl Incoming {
         let (piece, bytes) = (offer.piece as u32, offer.sink.len() as u64);
         let target = Target { tag: offer.tag, number: self.offered, first, piece, bytes, keys };
         // Behind the slots, where no peer writes.
-        let place = self.first + self.window.slots as usize * self.stride;
-        self.memory.write(place, target.encode());
+        let place = self.ring.slice(self.window.slots as usize * self.stride, RECORD);
+        write(place, target.encode());
         let Board { regions, lines, offset } = &self.board;
-        let record = regions[rails].sge(self.memory.slice(place, RECORD));
-        (record, lines[rails].at(*offset))
+        (regions[rails].sge_mut(place), lines[rails].at(*offset))
     }
 
     /// What was offered may not be used any more.
@@ -232,10 +241,8 @@ impl Incoming {
             return None;
         }
         self.peeked = true;
-        let position = self.tail as usize;
-        let Message { tag, len, direct } = self.messages[position];
-        let in_slot = || self.memory.slice(self.first + position * self.stride + FRONT, len as usize);
-        Some(Arrival { piece: direct.unwrap_or_else(in_slot), tag })
+        let Message { tag, piece, .. } = self.messages[self.tail as usize];
+        Some(Arrival { piece, tag })
     }
 
     /// Gives it back; false: nobody has looked at it.
@@ -244,17 +251,17 @@ impl Incoming {
         if !std::mem::take(&mut self.peeked) {
             return false;
         }
-        let Message { len, direct, .. } = self.messages[self.tail as usize];
+        let Message { piece, is_direct, .. } = self.messages[self.tail as usize];
+        let len = piece.len();
         self.tail = after(self.tail, self.window.slots);
         self.released = self.released.wrapping_add(1);
         self.counters.pieces += 1;
-        self.counters.bytes += u64::from(len);
-        match direct {
-            None => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
-            Some(_) => {
-                self.counters.direct += 1;
-                self.counters.direct_bytes += u64::from(len);
-            }
+        self.counters.bytes += len as u64;
+        if is_direct {
+            self.counters.direct += 1;
+            self.counters.direct_bytes += len as u64;
+        } else if len <= INLINE_BYTES {
+            self.counters.inline += 1;
         }
         true
     }
@@ -280,27 +287,28 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sys::write_header;
     use super::*;
+    use crate::verbs::Memory;
     use std::sync::Arc;
 
     const STRIDE: usize = FRONT + 4096;
 
-    fn link() -> Incoming {
+    /// A link, and the memory of its ring.
+    fn link() -> (Memory, Incoming) {
         let key = LinkKey { from: 1, to: 0, channel: 0 };
         let memory = Memory::allocate(5 * STRIDE).unwrap();
         let nowhere = Board { regions: Arc::new([]), lines: Arc::new([]), offset: 0 };
-        Incoming::new(key, (0, 0), 0, (memory, 0, STRIDE), nowhere, Window::of(4))
+        let ring = memory.slice_mut(0, memory.len());
+        (memory, Incoming::new(key, (0, 0), 0, (ring, STRIDE), nowhere, Window::of(4)))
     }
 
     fn put(link: &Incoming, slot: usize, header: Header) {
-        let place = link.memory.slice_mut(slot * STRIDE + FRONT - HEADER, HEADER);
-        write_header(place, header.encode());
+        write(link.ring.slice(slot * STRIDE + FRONT - HEADER, HEADER), header.encode());
     }
 
     #[test]
     fn credits_go_back_by_halves() {
-        let mut link = link();
+        let (_memory, mut link) = link();
         // Past the number after which they begin anew.
         for count in 0..200u32 {
             let (slot, number) = (count % 5, FIRST.wrapping_add(count));
@@ -318,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_no_sender_says_is_found() {
-        let mut link = link();
+        let (_memory, mut link) = link();
         let right = Header { tag: 0, number: FIRST, len: 8, released: 0, heard: 0 };
         put(&link, 0, right);
         assert!(link.arrive(1, HEADER + 8).is_err() && link.arrive(5, HEADER + 8).is_err(), "slot");
@@ -350,7 +358,7 @@ mod tests {
                 [24, 6, 2, 1, 1].iter().map(|unit| left.remove((k / unit) as usize % left.len())).collect()
             })
             .collect();
-        let mut link = link();
+        let (_memory, mut link) = link();
         for (round, order) in (0u32..).zip(&orders) {
             let first = FIRST.wrapping_add(5 * round);
             let mut came = [false; 5];

@@ -13,7 +13,7 @@ use super::terms::Place;
 use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate, MOST_LINKS};
 use super::work::{Id, Work};
 use crate::choice::window;
-use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, SendBatch, SendWork, Sge, Verb};
+use crate::verbs::{Caps, QueuePair, ReceiveBatch, Remote, Sge, WriteRequest};
 use ccl_core::{Error, Rank, Result};
 
 /// Channels that are at home on a queue pair, unless the device has too few work requests.
@@ -89,6 +89,8 @@ pub(crate) struct Seat {
     pub(crate) entries: u32,
     /// Both ends in words, for errors.
     pub(crate) ends: String,
+    /// Bytes of pieces that went out by it.
+    pub(crate) sent: u64,
 }
 
 impl Seat {
@@ -129,8 +131,6 @@ pub(crate) struct Lane {
     pub(crate) moved: u64,
     /// How fast it is, where pieces have a choice.
     pub(crate) pace: Pace,
-    /// Sends that were posted so far.
-    posted: u64,
     /// Sends that are posted and not known to be complete.
     outstanding: u32,
     /// Sends that are promised to reservations.
@@ -145,9 +145,12 @@ pub(crate) struct Lane {
     receives_in_all: u32,
     /// Receives that were taken and are not posted again.
     taken: u32,
-    /// Most bytes that are taken while posting.
+    /// Most bytes of a message that are taken while posting.
     inline: usize,
-    sends: SendBatch,
+    /// The work request of the bytes of each put, which a message announces.
+    bare: WriteRequest,
+    /// The work request of each send, and those of all receives, which differ in nothing.
+    write: WriteRequest,
     receives: ReceiveBatch,
     /// Whether it sends, and posts its receives again.
     pub(crate) open: bool,
@@ -160,6 +163,7 @@ pub(crate) struct Lane {
     said_goodbye: bool,
     /// The peer has said goodbye.
     pub(crate) gone: bool,
+    /// What it has done. Its doorbells are those of receives; each send has one besides, but the bytes of a put, which share that of the message.
     pub(crate) work: Work,
 }
 
@@ -182,7 +186,6 @@ impl Lane {
             generation: 0,
             moved: 0,
             pace,
-            posted: 0,
             outstanding: 0,
             held: 0,
             silent: 0,
@@ -191,7 +194,8 @@ impl Lane {
             receives_in_all: receives(links, window),
             taken: 0,
             inline: 0,
-            sends: SendBatch::with_capacity(1),
+            bare: WriteRequest::bare(),
+            write: WriteRequest::new(),
             receives: ReceiveBatch::with_capacity(receives(links, window) as usize),
             open: false,
             repair: None,
@@ -208,9 +212,12 @@ impl Lane {
     pub(crate) fn fill(&mut self) -> Result<()> {
         let caps = self.seat.pair.caps();
         self.interval = (caps.sends / 4).clamp(1, 32);
-        self.inline = caps.inline_bytes as usize;
+        self.inline = INLINE_MESSAGE.min(caps.inline_bytes as usize);
         (self.outstanding, self.silent, self.said_goodbye) = (0, 0, false);
         self.taken = self.receives_in_all;
+        let id = Id { lane: self.id, sends: 0, timed: false, era: self.era }.encode();
+        self.receives.clear();
+        (0..self.taken).for_each(|_| self.receives.push(id, None));
         self.refill()
     }
 
@@ -271,6 +278,11 @@ impl Lane {
         self.outstanding + self.held < self.room
     }
 
+    /// Whether two more fit.
+    pub(crate) fn has_room_for_two(&self) -> bool {
+        self.outstanding + self.held + 1 < self.room
+    }
+
     /// Whether one more message may go by it: nothing does behind a goodbye.
     #[inline]
     pub(crate) fn can_take(&self) -> bool {
@@ -313,23 +325,48 @@ impl Lane {
     }
 
     /// Sends a piece. There must be room. `notice`: who waits for its completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&mut self, bytes: &[Sge], to: Remote, immediate: u32, notice: Notice) -> Result<()> {
         let len: usize = bytes.iter().map(Sge::len).sum();
-        self.post(bytes, to, immediate, len <= self.inline.min(INLINE_MESSAGE), notice)
+        self.post(bytes, to, immediate, len <= self.inline, notice)
+    }
+
+    /// Writes bytes, and sends behind them the message that announces them, which must ask for a completion. One doorbell rings for
+    /// both. There must be room for two.
+    pub(crate) fn put(
+        &mut self,
+        (bytes, at): (Sge, Remote),
+        message: Sge,
+        (to, immediate): (Remote, u32),
+        notice: Notice,
+    ) -> Result<()> {
+        debug_assert_ne!(notice, Notice::None);
+        self.silent += 1;
+        let id = Id { lane: self.id, sends: self.silent as u16, timed: false, era: self.era }.encode();
+        self.bare.set(id, &[bytes], (at, 0), false, false);
+        let how = self.set(&[message], (to, immediate), message.len() <= self.inline, notice);
+        let outcome = self.seat.pair.post_writes(&mut self.bare, &mut self.write);
+        if !matches!(outcome, Err((false, _))) {
+            self.outstanding += 1;
+            self.work.sends += 1;
+            self.work.puts += 1;
+        }
+        outcome.map_err(|(_, error)| error)?;
+        self.posted(how);
+        Ok(())
     }
 
     /// The number of the send that is posted next, counted from 1.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        self.posted + 1
+        self.work.sends + 1
     }
 
     /// Whether the device is done with the send of this number, counted from 1.
     #[inline]
     pub(crate) fn has_done(&self, send: u64) -> bool {
         match &self.repair {
-            None => send <= self.posted - u64::from(self.outstanding),
+            None => send <= self.work.sends - u64::from(self.outstanding),
             // What is still needed of it is sent by others, or waits to be.
             Some(repair) => repair.is_settled && !self.is_draining_here(),
         }
@@ -365,7 +402,7 @@ impl Lane {
         self.post(&[], Remote::default(), Immediate::Goodbye.encode(), false, Notice::Wanted)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post(
         &mut self,
         bytes: &[Sge],
@@ -374,27 +411,34 @@ impl Lane {
         inline: bool,
         notice: Notice,
     ) -> Result<()> {
+        let how = self.set(bytes, (to, immediate), inline, notice);
+        self.seat.pair.post_write(&mut self.write)?;
+        self.posted(how);
+        Ok(())
+    }
+
+    /// Makes the work request of a send ready. Whether its bytes go inline, and whether it asks for a completion.
+    #[inline(always)]
+    fn set(&mut self, bytes: &[Sge], to: (Remote, u32), inline: bool, notice: Notice) -> (bool, bool) {
         self.silent += 1;
         let signaled = notice != Notice::None || self.silent >= self.interval;
         let timed = notice == Notice::Timed;
         let id = Id { lane: self.id, sends: self.silent as u16, timed, era: self.era }.encode();
-        let verb = Verb::WriteImmediate(to, immediate);
         let inline = inline && !bytes.is_empty();
-        self.sends.push(SendWork { id, verb, bytes, inline, signaled, solicited: false });
-        if let Err(error) = self.seat.pair.post_send(&mut self.sends) {
-            self.sends.clear();
-            return Err(error);
-        }
+        self.write.set(id, bytes, to, inline, signaled);
+        (inline, signaled)
+    }
+
+    /// Counts it when it was posted.
+    #[inline(always)]
+    fn posted(&mut self, (inline, signaled): (bool, bool)) {
         self.outstanding += 1;
-        self.posted += 1;
         self.work.sends += 1;
-        self.work.doorbells += 1;
         self.work.inline += u64::from(inline);
-        self.work.signaled += u64::from(signaled);
         if signaled {
             self.silent = 0;
+            self.work.signaled += 1;
         }
-        Ok(())
     }
 
     /// A completion says that so many sends are done.
@@ -413,16 +457,10 @@ impl Lane {
     }
 
     fn refill(&mut self) -> Result<()> {
-        let id = Id { lane: self.id, sends: 0, timed: false, era: self.era }.encode();
-        for _ in 0..self.taken {
-            self.receives.push(id, None);
-        }
         self.work.receives += u64::from(self.taken);
         self.work.doorbells += 1;
-        self.taken = 0;
-        let posted = self.seat.pair.post_receive(&mut self.receives);
-        self.receives.clear();
-        posted
+        let taken = std::mem::take(&mut self.taken);
+        self.seat.pair.post_again(&mut self.receives, taken as usize)
     }
 }
 

@@ -13,6 +13,8 @@
 //! Memory that was [registered] is sent from where it lies, behind a header of its own; and what comes for registered memory
 //! is written there by its sender, if that has heard of it in time ([`offers`]).
 //!
+//! Between memory that both ends have shown to their devices for good, bytes are put, and a message without them follows ([`puts`]).
+//!
 //! Connecting ([`connect`]) takes three words to each peer: what I have ([`proposal`]), my queue pairs and rings
 //! ([`terms`]), ready. Every number that comes from a peer is checked before it is used.
 
@@ -34,6 +36,7 @@ mod pool;
 mod post;
 mod progress;
 mod proposal;
+mod puts;
 mod recovery;
 mod registered;
 mod survey;

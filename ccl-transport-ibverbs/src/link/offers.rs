@@ -5,7 +5,7 @@
 //! from the offer and from the message's number, which is in the immediate. No offer is made before the last was heard, so one
 //! record has room, and the receiver keeps what it has offered last and before.
 
-use super::bytes::Reader;
+use super::bytes::{Reader, Writer};
 use super::proposal::MOST_RAILS;
 use super::wire::LINE;
 use crate::verbs::{Region, Remote};
@@ -60,7 +60,25 @@ impl Keys {
         self.keys[rails] = at.key;
     }
 
-    fn over(&self, rails: usize) -> Option<Remote> {
+    /// How it is told beside calls.
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.u64(self.address);
+        out.u32(self.over);
+        self.keys.iter().for_each(|key| out.u32(*key));
+    }
+
+    /// What [`Keys::write`] wrote.
+    pub(super) fn read(bytes: &mut Reader<'_>) -> Option<Keys> {
+        let (address, over) = (bytes.u64()?, bytes.u32()?);
+        let mut keys = Keys { address, over, keys: [0; MOST_RAILS] };
+        for key in &mut keys.keys {
+            *key = bytes.u32()?;
+        }
+        (over >> MOST_RAILS == 0).then_some(keys)
+    }
+
+    /// The memory as it is known over a pair of rails.
+    pub(super) fn over(&self, rails: usize) -> Option<Remote> {
         let is_known = self.over >> rails & 1 == 1;
         is_known.then(|| Remote { address: self.address, key: self.keys[rails] })
     }

@@ -6,13 +6,13 @@
 
 use super::offers::{RECORD, Target};
 use super::pool::Pool;
+use super::puts::Puts;
 use super::recovery::Count;
-use super::sys::{read_header, write_header};
+use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, Immediate, LINE, after};
-use crate::verbs::{Memory, Region, Remote, Sge};
+use crate::verbs::{Region, Remote, Sge};
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Counters, LinkKey};
-use std::sync::Arc;
 
 /// Where the bytes of a message wait.
 #[derive(Clone, Copy, Debug)]
@@ -23,19 +23,42 @@ pub(crate) enum Body {
     Slot(u32),
     /// In registered memory of the user.
     User(Piece),
+    /// In its line, and it announces a put.
+    Word,
+}
+
+impl Body {
+    /// Whether the bytes go with the header.
+    #[inline(always)]
+    pub(crate) fn is_in_line(self) -> bool {
+        matches!(self, Body::Line | Body::Word)
+    }
+}
+
+/// Who has what a message announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// Its receiver.
+    Nobody,
+    /// It waits for a lane.
+    Waits,
+    /// A lane, and the message's slot.
+    Lane { lane: u32, slot: u32 },
 }
 
 /// A word of a peer that no correct one could have sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
-/// What links that were opened together need of a pair of rails.
+/// What a link needs of a pair of rails.
 #[derive(Clone, Debug)]
 pub(crate) struct Rails {
-    /// Where their rings begin at the receiver.
-    pub(crate) rings: Remote,
-    /// Their lines, as the adapter here knows them.
-    pub(crate) region: Region,
+    /// Where its ring begins at the receiver.
+    pub(crate) ring: Remote,
+    /// Its lines, as the adapter here knows them.
+    pub(crate) lines: Sge,
+    /// Keeps the lines and their registration.
+    pub(crate) _region: Region,
 }
 
 /// A message as its work request needs it.
@@ -75,12 +98,10 @@ pub(crate) struct Outgoing {
     number: u32,
     /// The distance of the receiver's slots.
     stride: u64,
-    /// The lines of all links that were opened together, and where ours begin.
-    lines: Memory,
-    first_line: usize,
-    /// By pair of rails; where our ring lies behind the first.
-    rails: Arc<[Rails]>,
-    offset: u64,
+    /// Its lines, which the regions of its rails keep.
+    lines: PieceMut,
+    /// By pair of rails.
+    rails: Box<[Rails]>,
     window: u32,
     published: u32,
     released: u32,
@@ -97,6 +118,8 @@ pub(crate) struct Outgoing {
     /// For each lane of the group, one more than the number of its last send of this link from a user's memory, unless that is
     /// known to be complete.
     pub(crate) lent: Box<[u64]>,
+    /// What it needs for puts, if there may be some.
+    pub(crate) puts: Option<Box<Puts>>,
     /// Whether a sender holds a reservation that uses this link.
     pub(crate) reserved: bool,
     pub(crate) counters: Counters,
@@ -106,9 +129,9 @@ impl Outgoing {
     pub(crate) fn new(
         key: LinkKey,
         (home, group, lanes): (u32, u32, usize),
-        (number, offset, stride): (u32, u64, u64),
-        (lines, first_line): (Memory, usize),
-        rails: Arc<[Rails]>,
+        (number, stride): (u32, u64),
+        lines: PieceMut,
+        rails: Box<[Rails]>,
         window: u32,
     ) -> Outgoing {
         Outgoing {
@@ -120,9 +143,7 @@ impl Outgoing {
             number,
             stride,
             lines,
-            first_line,
             rails,
-            offset,
             window,
             published: FIRST,
             released: FIRST,
@@ -133,6 +154,7 @@ impl Outgoing {
             target: None,
             heard: 0,
             lent: vec![0; lanes].into(),
+            puts: None,
             reserved: false,
             counters: Counters::default(),
         }
@@ -158,8 +180,7 @@ impl Outgoing {
 
     #[inline]
     fn line(&self, position: u32, offset: usize, len: usize) -> PieceMut {
-        let at = (self.first_line + position as usize) * LINE;
-        self.lines.slice_mut(at + offset, len)
+        self.lines.slice(position as usize * LINE + offset, len)
     }
 
     /// Where a short message is written before it is published.
@@ -169,7 +190,7 @@ impl Outgoing {
     }
 
     /// The next message, for a pair of rails. `released` counts for the link of the other direction.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn message(
         &self,
         tag: u64,
@@ -182,15 +203,21 @@ impl Outgoing {
         self.put(self.head, header, is_inline, rails)
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, slot: u32, header: Header, is_inline: bool, rails: usize) -> Message {
-        let Rails { rings, region } = &self.rails[rails];
+        let Rails { ring, lines, .. } = &self.rails[rails];
         let bytes = HEADER + if is_inline { header.len as usize } else { 0 };
-        let head = region.sge_mut(self.line(slot, FRONT - HEADER, bytes));
-        let to = rings.at(self.offset + u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
+        let head = lines.slice(slot as usize * LINE + FRONT - HEADER, bytes);
+        let to = ring.at(u64::from(slot) * self.stride + (FRONT - HEADER) as u64);
         let header = header.encode();
-        write_header(self.line(slot, FRONT - HEADER, HEADER), header);
+        write(self.line(slot, FRONT - HEADER, HEADER), header);
         Message { header, head, to, immediate: Immediate::Piece { link: self.number, slot }.encode() }
+    }
+
+    /// Whether the receiver has offered memory for messages of this tag.
+    #[inline]
+    pub(crate) fn has_target(&self, tag: u64) -> bool {
+        self.target.as_ref().is_some_and(|target| target.tag == tag)
     }
 
     /// Where the next message goes by the receiver's offer over a pair of rails, and with what number.
@@ -203,7 +230,7 @@ impl Outgoing {
 
     /// A record of an offer has come.
     pub(crate) fn hear(&mut self) -> Result<(), Corrupt> {
-        let record = self.lines.read::<RECORD>((self.first_line + self.window as usize) * LINE);
+        let record = read(self.line(self.window, 0, RECORD).as_piece());
         let target = Target::decode(record).ok_or(Corrupt("an offer that makes no sense"))?;
         self.heard = target.number;
         self.target = Some(target);
@@ -250,22 +277,41 @@ impl Outgoing {
         Some((slot as u32, self.header(slot as u32).len as usize, self.sent[slot].body))
     }
 
+    /// The slot and the number of the message that comes next.
+    pub(crate) fn next_message(&self) -> (u32, u32) {
+        (self.head, self.published)
+    }
+
+    /// Who has a message that was published.
+    pub(crate) fn carrier(&self, number: u32) -> Carrier {
+        let ahead = number.wrapping_sub(self.released);
+        if ahead >= self.in_flight() {
+            return Carrier::Nobody;
+        }
+        let slot = (self.tail + ahead) % self.window;
+        match self.sent[slot as usize].lane {
+            THERE => Carrier::Nobody,
+            UNSENT => Carrier::Waits,
+            lane => Carrier::Lane { lane, slot },
+        }
+    }
+
     fn header(&self, slot: u32) -> Header {
-        Header::decode(read_header(self.line(slot, FRONT - HEADER, HEADER).as_piece()))
+        Header::decode(read(self.line(slot, FRONT - HEADER, HEADER).as_piece()))
     }
 
     /// The message that waits in a slot, which this lane takes over a pair of rails; all of it but `released` as it was.
     pub(crate) fn again(&mut self, slot: u32, (lane, rails): (u32, usize), released: u32) -> Message {
         let sent = &mut self.sent[slot as usize];
         sent.lane = lane;
-        let is_inline = matches!(sent.body, Body::Line);
+        let is_inline = sent.body.is_in_line();
         self.unsent -= 1;
         let header = Header { released, heard: self.heard, ..self.header(slot) };
         self.put(slot, header, is_inline, rails)
     }
 
     /// The message has been handed over to a lane, or waits for one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn published(&mut self, len: usize, body: Body, is_direct: bool, lane: Option<u32>) {
         self.unsent += u32::from(lane.is_none());
         self.sent[self.head as usize] = Sent { body, lane: lane.unwrap_or(UNSENT) };
@@ -275,7 +321,7 @@ impl Outgoing {
         counters.pieces += 1;
         counters.bytes += len as u64;
         match body {
-            Body::Line => counters.inline += 1,
+            Body::Line | Body::Word => counters.inline += 1,
             Body::Slot(_) => {}
             Body::User(_) => {
                 counters.referenced += 1;
@@ -290,19 +336,20 @@ impl Outgoing {
 
     /// The receiver has released so many messages in all, as far as `mask` tells. What is known already is no news: it may
     /// come late, by another lane.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn credit(&mut self, released: u32, mask: u32, pool: &mut Pool) -> Result<(), Corrupt> {
         let more = released.wrapping_sub(self.released) & mask;
         if more > self.in_flight() {
             let is_old = more > mask / 2;
             return if is_old { Ok(()) } else { Err(Corrupt("it returns credits that it never had")) };
         }
-        for _ in 0..more {
-            let sent = &mut self.sent[self.tail as usize];
+        let last = self.released.wrapping_add(more);
+        while self.released != last {
+            let sent = &self.sent[self.tail as usize];
             if sent.lane == UNSENT {
                 return Err(Corrupt("it releases a message that it has not got"));
             }
-            if let Body::Slot(slot) = std::mem::replace(&mut sent.body, Body::Line) {
+            if let Body::Slot(slot) = sent.body {
                 pool.put(slot);
             }
             self.tail = after(self.tail, self.window);

@@ -2,7 +2,7 @@
 //! header in front: a piece for one link is sent with it in one go.
 
 use super::adapter::Adapter;
-use super::sys::write_header;
+use super::sys::write;
 use super::wire::{FRONT, HEADER};
 use crate::verbs::{Memory, Region, Sge};
 use ccl_core::Result;
@@ -19,8 +19,7 @@ pub(crate) struct Pool {
     per_chunk: usize,
     chunks: Vec<Chunk>,
     free: Vec<u32>,
-    /// How many links still need each slot.
-    users: Vec<u32>,
+    slots: Vec<Slot>,
 }
 
 #[derive(Debug)]
@@ -30,11 +29,20 @@ struct Chunk {
     regions: Vec<Region>,
 }
 
+#[derive(Debug)]
+struct Slot {
+    /// How many links still need it.
+    users: u32,
+    chunk: u32,
+    /// All of it: room for a header, and for a piece.
+    room: PieceMut,
+}
+
 impl Pool {
     pub(crate) fn new(slot_bytes: usize) -> Pool {
         let stride = FRONT + slot_bytes.next_multiple_of(FRONT);
         let per_chunk = (CHUNK / stride).max(1);
-        Pool { stride, per_chunk, chunks: Vec::new(), free: Vec::new(), users: Vec::new() }
+        Pool { stride, per_chunk, chunks: Vec::new(), free: Vec::new(), slots: Vec::new() }
     }
 
     /// Whether no slot is free.
@@ -54,10 +62,11 @@ impl Pool {
         let memory = Memory::allocate(self.per_chunk * self.stride)?;
         let regions =
             adapters.iter().map(|adapter| adapter.register_sends(&memory)).collect::<Result<_>>()?;
-        let first = self.users.len() as u32;
+        let (first, chunk) = (self.slots.len() as u32, self.chunks.len() as u32);
+        let slot = |at| Slot { users: 0, chunk, room: memory.slice_mut(at * self.stride, self.stride) };
+        self.slots.extend((0..self.per_chunk).map(slot));
         self.chunks.push(Chunk { memory, regions });
-        self.users.resize(self.users.len() + self.per_chunk, 0);
-        self.free.extend((first..self.users.len() as u32).rev());
+        self.free.extend((first..self.slots.len() as u32).rev());
         Ok(())
     }
 
@@ -65,64 +74,57 @@ impl Pool {
     #[inline]
     pub(crate) fn take(&mut self) -> u32 {
         let slot = self.free.pop().expect("one is free, as `ensure` was called");
-        self.users[slot as usize] = 1;
+        self.slots[slot as usize].users = 1;
         slot
     }
 
     /// So many links need the slot.
     #[inline]
     pub(crate) fn share(&mut self, slot: u32, links: u32) {
-        self.users[slot as usize] = links;
+        self.slots[slot as usize].users = links;
     }
 
     /// One link does not need it any more.
     #[inline]
     pub(crate) fn put(&mut self, slot: u32) {
-        let users = &mut self.users[slot as usize];
+        let users = &mut self.slots[slot as usize].users;
         *users -= 1;
         if *users == 0 {
             self.free.push(slot);
         }
     }
 
+    /// Whether more than one link needs it.
+    #[inline]
+    pub(crate) fn is_shared(&self, slot: u32) -> bool {
+        self.slots[slot as usize].users > 1
+    }
+
     /// The first bytes of a slot.
     #[inline]
     pub(crate) fn piece(&self, slot: u32, len: usize) -> PieceMut {
-        let (chunk, offset) = self.place(slot);
-        self.chunks[chunk].memory.slice_mut(offset, len)
+        self.slots[slot as usize].room.slice(FRONT, len)
     }
 
     /// The same for a device.
     #[inline]
     pub(crate) fn sge(&self, slot: u32, len: usize, adapter: usize) -> Sge {
-        let (chunk, offset) = self.place(slot);
-        let chunk = &self.chunks[chunk];
-        chunk.regions[adapter].sge(chunk.memory.slice(offset, len))
+        let Slot { chunk, room, .. } = &self.slots[slot as usize];
+        self.chunks[*chunk as usize].regions[adapter].sge_mut(room.slice(FRONT, len))
     }
 
-    /// The header in front of a piece, and both together for a device; unless several links need the slot, as each has a
-    /// header of its own.
-    #[inline]
-    pub(crate) fn headed(&self, slot: u32, header: [u8; HEADER], len: usize, adapter: usize) -> Option<Sge> {
-        if self.users[slot as usize] > 1 {
-            return None;
-        }
-        let (chunk, offset) = self.place(slot);
-        let chunk = &self.chunks[chunk];
-        let offset = offset - HEADER;
-        write_header(chunk.memory.slice_mut(offset, HEADER), header);
-        Some(chunk.regions[adapter].sge(chunk.memory.slice(offset, HEADER + len)))
+    /// The header in front of a piece, and both together for a device.
+    #[inline(always)]
+    pub(crate) fn headed(&self, slot: u32, header: [u8; HEADER], len: usize, adapter: usize) -> Sge {
+        let Slot { chunk, room, .. } = &self.slots[slot as usize];
+        let whole = room.slice(FRONT - HEADER, HEADER + len);
+        write(whole.slice(0, HEADER), header);
+        self.chunks[*chunk as usize].regions[adapter].sge_mut(whole)
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.memory.len() as u64).sum()
-    }
-
-    /// The chunk of a slot, and where its piece begins there.
-    fn place(&self, slot: u32) -> (usize, usize) {
-        let slot = slot as usize;
-        (slot / self.per_chunk, slot % self.per_chunk * self.stride + FRONT)
     }
 }
 

@@ -14,7 +14,7 @@ impl IbTransport {
     pub(super) fn bytes_of(&mut self, body: Body, len: usize, lane: usize) -> Result<Option<Sge>> {
         let adapter = self.lanes[lane].seat.adapter;
         Ok(match body {
-            Body::Line => None,
+            Body::Line | Body::Word => None,
             Body::Slot(slot) => Some(self.pool.sge(slot, len, adapter)),
             Body::User(piece) => Some(self.sge_of_user(piece, adapter)?),
         })
@@ -66,6 +66,26 @@ impl IbTransport {
         Ok(())
     }
 
+    /// What handing over comes to for a short message in its line, or in a slot that no other link needs, whose lane can take
+    /// it and where nothing is offered.
+    #[inline(always)]
+    pub(super) fn hand_over_short(&mut self, link: u32, at: u32, tag: u64, len: usize, body: Body) {
+        let IbTransport { outgoing, incoming, lanes, pool, .. } = self;
+        let (outgoing, lane) = (&mut outgoing[link as usize], &mut lanes[at as usize]);
+        let released = outgoing.back.map_or(0, |back| incoming[back as usize].report());
+        let is_inline = matches!(body, Body::Line);
+        let Message { header, head, to, immediate } =
+            outgoing.message(tag, len, released, is_inline, lane.seat.rails);
+        let whole = match body {
+            Body::Slot(slot) => pool.headed(slot, header, len, lane.seat.adapter),
+            Body::Line | Body::Word | Body::User(_) => head,
+        };
+        outgoing.published(len, body, false, Some(at));
+        lane.seat.sent += len as u64;
+        let sent = lane.send(&[whole], to, immediate, Notice::None);
+        self.unless_failed(at as usize, sent);
+    }
+
     /// Gives a lane one message of a link: to where it was offered, or with its header in front.
     #[inline]
     fn carry(
@@ -85,8 +105,11 @@ impl IbTransport {
         }
         let adapter = self.lanes[lane].seat.adapter;
         let whole = match body {
-            Body::Slot(slot) => self.pool.headed(slot, header, len, adapter),
-            Body::Line | Body::User(_) => None,
+            Body::Slot(slot) if !self.pool.is_shared(slot) => {
+                Some(self.pool.headed(slot, header, len, adapter))
+            }
+            // Each link that needs the slot has a header of its own.
+            Body::Slot(_) | Body::Line | Body::Word | Body::User(_) => None,
         };
         match whole {
             Some(whole) => self.post(link, lane, len, body, (&[whole], to, immediate)),
@@ -117,7 +140,7 @@ impl IbTransport {
             false => Notice::None,
         };
         let sent = lane.send(bytes, to, immediate, notice);
-        self.ports[lane.seat.rail].sent += len as u64;
+        lane.seat.sent += len as u64;
         if is_timed && sent.is_ok() {
             let now = self.began.elapsed().as_nanos() as u64;
             lane.pace.post(len, now);
@@ -132,7 +155,10 @@ impl IbTransport {
         self.unsent = false;
         for link in 0..self.outgoing.len() as u32 {
             while let Some((slot, len, body)) = self.outgoing[link as usize].first_unsent() {
-                let Some(at) = self.lane_for(link, len) else {
+                let put = self.outgoing[link as usize].put_of(slot, body);
+                let at = self.lane_for(link, put.unwrap_or(len));
+                let has_room = |at: &u32| put.is_none() || self.lanes[*at as usize].has_room_for_two();
+                let Some(at) = at.filter(has_room) else {
                     self.unsent = true;
                     break;
                 };
@@ -143,7 +169,10 @@ impl IbTransport {
                 let rails = self.lanes[lane].seat.rails;
                 let message = self.outgoing[link as usize].again(slot, (at, rails), released);
                 self.lanes[lane].work.resent += 1;
-                self.carry(link, lane, len, (body, bytes), message, None);
+                match put {
+                    Some(_) => self.carry_put(link, lane, slot, message),
+                    None => self.carry(link, lane, len, (body, bytes), message, None),
+                }
             }
         }
         self.chores |= self.unsent;
@@ -160,11 +189,16 @@ impl IbTransport {
     }
 
     /// A queue pair that takes nothing has failed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unless_failed(&mut self, lane: usize, posted: Result<()>) {
         if let Err(error) = posted {
-            self.part(lane, error.to_string());
+            self.refused(lane, &error);
         }
+    }
+
+    #[cold]
+    fn refused(&mut self, lane: usize, error: &Error) {
+        self.part(lane, error.to_string());
     }
 
     /// Tells the sender of an incoming link how much is released, in a message of its own. Without room for it, later.

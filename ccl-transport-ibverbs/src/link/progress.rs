@@ -2,7 +2,7 @@
 
 use super::failure;
 use super::outgoing::Corrupt;
-use super::transport::IbTransport;
+use super::transport::{IbTransport, POLLED};
 use super::wire::Immediate;
 use super::work::Id;
 use crate::verbs::{Completion, Opcode};
@@ -10,39 +10,46 @@ use ccl_core::Result;
 
 impl IbTransport {
     /// Takes all completions of a device, of whichever link they are.
-    #[inline]
+    #[inline(always)]
     pub(super) fn progress(&mut self, adapter: usize) -> Result<()> {
         self.poll(adapter)?;
         if self.chores { self.do_chores() } else { Ok(()) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, adapter: usize) -> Result<()> {
-        let mut found = 0;
-        let is_watched = self.adapters[adapter].watched > 0;
-        if is_watched {
-            self.polled = self.now();
+        let device = &mut self.adapters[adapter];
+        if device.watched > 0 {
+            return self.poll_watched(adapter);
         }
-        for queue in 0..self.adapters[adapter].queues.len() {
-            loop {
-                let count = self.adapters[adapter].queues[queue].poll(&mut self.completions)?.len();
-                self.work.polls += 1;
-                self.work.completions += count as u64;
-                found += count;
-                for at in 0..count {
-                    let completion = self.completions[at];
-                    self.complete(&completion);
-                }
-                if count < self.completions.len() {
-                    break;
-                }
+        let found = device.poll(&mut *self.completions)?;
+        self.complete_all(found);
+        if found < POLLED { Ok(()) } else { self.poll_on(adapter) }
+    }
+
+    /// The same while pieces are on their way whose time is taken.
+    #[inline(never)]
+    fn poll_watched(&mut self, adapter: usize) -> Result<()> {
+        self.polled = self.now();
+        self.poll_on(adapter)?;
+        self.adapters[adapter].looked = self.polled;
+        Ok(())
+    }
+
+    fn poll_on(&mut self, adapter: usize) -> Result<()> {
+        loop {
+            let found = self.adapters[adapter].poll(&mut *self.completions)?;
+            self.complete_all(found);
+            if found < POLLED {
+                return Ok(());
             }
         }
-        if is_watched {
-            self.adapters[adapter].looked = self.polled;
-        }
-        self.adapters[adapter].polled(found);
-        Ok(())
+    }
+
+    #[inline(always)]
+    fn complete_all(&mut self, found: usize) {
+        self.events += found as u64;
+        (0..found).for_each(|at| self.complete(at));
     }
 
     /// Nanoseconds since the rank began.
@@ -63,10 +70,10 @@ impl IbTransport {
         if enough(self) {
             return Ok(true);
         }
-        let group = self.lanes[home as usize].group as usize;
-        if !self.groups[group].is_spread() {
+        if self.adapters.len() == 1 {
             return Ok(false);
         }
+        let group = self.lanes[home as usize].group as usize;
         for at in 0..self.groups[group].lanes.len() {
             let adapter = self.lanes[self.groups[group].lanes[at] as usize].seat.adapter;
             if adapter != first {
@@ -101,38 +108,28 @@ impl IbTransport {
         (0..self.adapters.len()).try_for_each(|adapter| self.progress(adapter))
     }
 
-    #[inline]
-    fn complete(&mut self, completion: &Completion) {
-        let id = Id::decode(completion.id());
-        let lane = id.lane as usize;
-        self.events += 1;
-        if !completion.is_success() {
-            self.failed(id, completion);
-            return;
+    /// What a completion means that was polled. Mostly a piece has come.
+    #[inline(never)]
+    fn complete(&mut self, at: usize) {
+        let completion = &self.completions[at];
+        if !completion.is_success() || completion.opcode() != Opcode::ReceiveWrite {
+            return self.complete_other(at);
         }
-        if completion.opcode() != Opcode::ReceiveWrite {
-            if id.lane == Id::CONTROL {
-                self.datagram(id, completion);
-            } else if self.lanes[lane].is_of_now(id) {
-                self.lanes[lane].done(id.sends.into());
-                if id.timed {
-                    self.timed(lane);
-                }
-            }
-            return;
-        }
-        let taken = self.lanes[lane].took_receive();
-        self.unless_failed(lane, taken);
-        let said = Immediate::decode(completion.immediate().unwrap_or(u32::MAX));
-        let taken = match said {
-            Some(Immediate::Piece { link, slot }) => self.piece(lane, link, slot, completion.bytes()),
-            Some(Immediate::Credit { link, released }) => self.credit(lane, link, released),
+        let at = Id::decode(completion.id()).lane as usize;
+        let (word, bytes) = (completion.immediate(), completion.bytes());
+        let lane = &mut self.lanes[at];
+        let group = lane.group as usize;
+        let taken = lane.took_receive();
+        self.unless_failed(at, taken);
+        let taken = match word.and_then(Immediate::decode) {
+            Some(Immediate::Piece { link, slot }) => self.piece(group, link, slot, bytes),
+            Some(Immediate::Credit { link, released }) => self.credit(group, link, released),
             Some(Immediate::Direct { link, number, offer }) => {
-                self.direct(lane, link, (number, offer), completion.bytes())
+                self.direct(group, link, (number, offer), bytes)
             }
-            Some(Immediate::Offer { link }) => self.offered(lane, link),
+            Some(Immediate::Offer { link }) => self.offered(group, link),
             Some(Immediate::Goodbye) => {
-                self.lanes[lane].leave();
+                self.lanes[at].leave();
                 Ok(None)
             }
             None => Err(Corrupt("a message of unknown kind")),
@@ -140,7 +137,24 @@ impl IbTransport {
         match taken {
             Ok(None) => {}
             Ok(Some(owing)) => self.return_credits(owing),
-            Err(what) => self.corrupt(lane, what),
+            Err(what) => self.corrupt(at, what),
+        }
+    }
+
+    /// Sends that are done, datagrams, and failures.
+    fn complete_other(&mut self, at: usize) {
+        let completion = self.completions[at];
+        let id = Id::decode(completion.id());
+        let lane = id.lane as usize;
+        if !completion.is_success() {
+            self.failed(id, &completion);
+        } else if id.lane == Id::CONTROL {
+            self.datagram(id, &completion);
+        } else if self.lanes[lane].is_of_now(id) {
+            self.lanes[lane].done(id.sends.into());
+            if id.timed {
+                self.timed(lane);
+            }
         }
     }
 
@@ -154,8 +168,8 @@ impl IbTransport {
 
     /// A piece has come. Gives the link if its credits should go back.
     #[inline]
-    fn piece(&mut self, lane: usize, link: u32, slot: u32, bytes: usize) -> Result<Option<u32>, Corrupt> {
-        let at = self.incoming_of(lane, link)?;
+    fn piece(&mut self, group: usize, link: u32, slot: u32, bytes: usize) -> Result<Option<u32>, Corrupt> {
+        let at = self.incoming_of(group, link)?;
         let incoming = &mut self.incoming[at as usize];
         let released = incoming.arrive(slot, bytes)?;
         match incoming.back {
@@ -170,34 +184,34 @@ impl IbTransport {
     #[inline]
     fn direct(
         &mut self,
-        lane: usize,
+        group: usize,
         link: u32,
         (number, offer): (u32, u32),
         bytes: usize,
     ) -> Result<Option<u32>, Corrupt> {
-        let at = self.incoming_of(lane, link)?;
+        let at = self.incoming_of(group, link)?;
         let incoming = &mut self.incoming[at as usize];
         incoming.land(number, offer, bytes)?;
         Ok(incoming.owes().then_some(at))
     }
 
-    fn offered(&mut self, lane: usize, link: u32) -> Result<Option<u32>, Corrupt> {
-        let at = self.groups[self.lanes[lane].group as usize].outgoing(link);
+    fn offered(&mut self, group: usize, link: u32) -> Result<Option<u32>, Corrupt> {
+        let at = self.groups[group].outgoing(link);
         let at = at.ok_or(Corrupt("an offer for a link that is not there"))?;
         self.outgoing[at as usize].hear()?;
         Ok(None)
     }
 
-    fn credit(&mut self, lane: usize, link: u32, released: u32) -> Result<Option<u32>, Corrupt> {
-        let at = self.groups[self.lanes[lane].group as usize].outgoing(link);
+    fn credit(&mut self, group: usize, link: u32, released: u32) -> Result<Option<u32>, Corrupt> {
+        let at = self.groups[group].outgoing(link);
         let at = at.ok_or(Corrupt("credits for a link that is not there"))?;
         self.outgoing[at as usize].credit(released, Immediate::MASK, &mut self.pool)?;
         Ok(None)
     }
 
     #[inline]
-    fn incoming_of(&self, lane: usize, link: u32) -> Result<u32, Corrupt> {
-        let at = self.groups[self.lanes[lane].group as usize].incoming(link);
+    fn incoming_of(&self, group: usize, link: u32) -> Result<u32, Corrupt> {
+        let at = self.groups[group].incoming(link);
         at.ok_or(Corrupt("a piece for a link that is not there"))
     }
 

@@ -5,12 +5,13 @@ use super::brief::Brief;
 use super::connect::random;
 use super::connection::Connection;
 use super::fabric::Sender;
-use super::group::Group;
+use super::group::{Group, SMALL};
 use super::incoming::Incoming;
 use super::lane::{self, Lane, Window};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
 use super::proposal::{MOST_RAILS, Proposal};
+use super::puts::Admitted;
 use super::recovery::Word;
 use super::registered::Registered;
 use super::wire::INLINE_BYTES;
@@ -24,7 +25,7 @@ use ccl_core::config::Ib;
 use ccl_core::simd::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
-    UserMemory,
+    UserMemory, Window as Shown,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
@@ -34,14 +35,18 @@ use std::time::{Duration, Instant};
 const LOOK: u32 = 16;
 
 /// Completions that are taken at a time.
-const POLLED: usize = 32;
+pub(super) const POLLED: usize = 32;
 
 /// The ends of one rank's links over queue pairs.
 #[derive(Debug)]
 pub struct IbTransport {
     pub(super) rank: Rank,
     pub(super) ranks: u32,
+    /// The slots' bytes, if the user has named them.
+    named: Option<usize>,
     pub(super) slot_bytes: usize,
+    /// Bytes of a piece that never has a choice of lanes.
+    pub(super) stays_home: usize,
     /// That every link has at least.
     credits: u32,
     pub(super) settings: Ib,
@@ -62,6 +67,8 @@ pub struct IbTransport {
     pub(super) pool: Pool,
     /// Memory of users that the devices may use.
     pub(super) registered: Registered,
+    /// Memory into which peers put.
+    pub(super) admitted: Vec<Admitted>,
     /// Bytes of lines and rings.
     pub(super) link_bytes: u64,
     pub(super) adapters: Vec<Adapter>,
@@ -88,7 +95,7 @@ pub struct IbTransport {
     /// Completions and events of devices so far, and how many of them the last sleep knew.
     pub(super) events: u64,
     pub(super) told: u64,
-    pub(super) completions: Box<[Completion]>,
+    pub(super) completions: Box<[Completion; POLLED]>,
     /// When the rank began, from which times are counted; and the time of the poll whose completions are looked at.
     pub(super) began: Instant,
     pub(super) polled: u64,
@@ -116,19 +123,22 @@ impl IbTransport {
         let brief = Brief::of(&survey.host, &rails);
         let offer = Offer::of(&survey.host, &rails, first.value);
         let (adapters, ports) = adapt(&contexts, rails, relaxed)?;
+        let slot_bytes = config.slot_bytes.unwrap_or(window::SLOT);
         let credits = config.credits.unwrap_or(window::FEWEST);
         let work_requests = work_requests(&adapters, credits)?;
         let transport = IbTransport {
             rank,
             ranks,
-            slot_bytes: config.slot_bytes,
+            named: config.slot_bytes,
+            slot_bytes,
+            stays_home: SMALL.min(slot_bytes),
             credits,
             settings: config.ib.clone(),
             recovery: config.recovery,
             brief,
             proposal: Proposal {
                 rank,
-                slot_bytes: config.slot_bytes as u32,
+                slot_bytes: slot_bytes as u32,
                 credits: config.credits.unwrap_or(0),
                 queue_pairs: queue_pairs.unwrap_or(1),
                 work_requests,
@@ -143,8 +153,9 @@ impl IbTransport {
             incoming: Vec::new(),
             directory: Directory::new(rank, ranks),
             senders: Vec::new(),
-            pool: Pool::new(config.slot_bytes),
+            pool: Pool::new(slot_bytes),
             registered: Registered::default(),
+            admitted: Vec::new(),
             link_bytes: 0,
             adapters,
             session: random(),
@@ -159,7 +170,7 @@ impl IbTransport {
             abandoned: false,
             events: 0,
             told: 0,
-            completions: vec![Completion::default(); POLLED].into(),
+            completions: Box::new([Completion::default(); POLLED]),
             began: Instant::now(),
             polled: 0,
             work: Work::default(),
@@ -182,13 +193,21 @@ impl IbTransport {
 
     /// Each rail, and how many bytes of pieces went out by it.
     pub fn shares(&self) -> Vec<(String, u64)> {
-        self.ports.iter().map(|port| (port.rail.to_string(), port.sent)).collect()
+        let by_rail = |at: usize| {
+            let lanes = self.lanes.iter().filter(|lane| lane.seat.rail == at);
+            self.ports[at].sent + lanes.map(|lane| lane.seat.sent).sum::<u64>()
+        };
+        self.ports.iter().enumerate().map(|(at, port)| (port.rail.to_string(), by_rail(at))).collect()
     }
 
     /// What the devices were given to do so far, on all links together.
     pub fn work(&self) -> Work {
         let mut work = self.work;
-        self.lanes.iter().for_each(|lane| work.add(lane.work));
+        for lane in &self.lanes {
+            work.add(lane.work);
+            work.doorbells += lane.work.sends - lane.work.puts;
+        }
+        self.adapters.iter().for_each(|adapter| work.add(adapter.work));
         work
     }
 
@@ -199,12 +218,13 @@ impl IbTransport {
         if pieces > 0 {
             let Work { sends, credits, offers, receives, doorbells, polls, completions, .. } = self.work();
             let (rank, bytes, direct) = (self.rank, sum(|c| c.bytes), sum(|c| c.direct));
+            let (puts, put_bytes) = (sum(|c| c.puts), sum(|c| c.put_bytes));
             let slots = pieces - inline - referenced;
             let shares: Vec<_> =
                 self.shares().iter().map(|(rail, bytes)| format!("{rail} {bytes}")).collect();
             let rails = shares.join(", ");
             tracing::info!(
-                target: "net", rank, pieces, inline, slots, referenced, direct, bytes, sends, credits, offers, receives,
+                target: "net", rank, pieces, inline, slots, referenced, direct, bytes, puts, put_bytes, sends, credits, offers, receives,
                 doorbells, polls, completions, rails, "links end"
             );
         }
@@ -269,6 +289,7 @@ impl Transport for IbTransport {
             credits: self.credits,
             slots: self.credits,
             inline_bytes: INLINE_BYTES,
+            short_bytes: INLINE_BYTES,
             shared_slots: true,
             threads: true,
             one_host: false,
@@ -278,6 +299,14 @@ impl Transport for IbTransport {
 
     fn address(&self) -> Vec<u8> {
         self.brief.encode()
+    }
+
+    fn meet(&mut self, addresses: &[&[u8]], most: Option<usize>) {
+        let usual = Brief::slot_bytes(addresses.iter().map(|address| Brief::decode(address)));
+        let slot_bytes = self.named.unwrap_or(most.map_or(usual, |most| most.min(usual)));
+        (self.slot_bytes, self.stays_home) = (slot_bytes, SMALL.min(slot_bytes));
+        self.proposal.slot_bytes = slot_bytes as u32;
+        self.pool = Pool::new(slot_bytes);
     }
 
     fn probe(&self, peer: Rank, address: &[u8]) -> Result<Reach, String> {
@@ -330,7 +359,28 @@ impl Transport for IbTransport {
         Ok(())
     }
 
-    /// Without its registrations no device touches the users' memory.
+    fn admit(&mut self, from: ReceiverId, target: &Shown) -> Result<Vec<u8>> {
+        self.admit_puts(from, target)
+    }
+
+    fn dismiss(&mut self, from: ReceiverId) {
+        self.dismiss_puts(from);
+    }
+
+    fn aim(&mut self, to: SenderId, source: &Shown, target: &[u8]) -> Result<()> {
+        self.aim_puts(to, source, target)
+    }
+
+    fn devices(&self, peer: Rank) -> Vec<String> {
+        let Some(connection) = self.connections.get(&peer) else { return Vec::new() };
+        let device = |pair: usize| self.ports[connection.rail(pair)].rail.device.clone();
+        let mut devices: Vec<_> = (0..connection.pairs.len()).map(device).collect();
+        devices.sort();
+        devices.dedup();
+        devices
+    }
+
+    /// Without its registrations no device touches the users' memory. Windows stay: they are not calls' memory.
     fn withdraw(&mut self) {
         self.abandoned = true;
         self.registered.clear();

@@ -13,6 +13,8 @@ pub struct Work {
     pub credits: u64,
     /// Sends among them that offered memory.
     pub offers: u64,
+    /// Sends among them that wrote the bytes of a put, which another announces.
+    pub puts: u64,
     /// Receives posted.
     pub receives: u64,
     /// Calls that posted either.
@@ -36,6 +38,7 @@ impl Work {
         self.signaled += more.signaled;
         self.credits += more.credits;
         self.offers += more.offers;
+        self.puts += more.puts;
         self.receives += more.receives;
         self.doorbells += more.doorbells;
         self.polls += more.polls;

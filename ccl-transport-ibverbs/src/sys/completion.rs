@@ -112,7 +112,7 @@ impl Cq {
     }
 
     /// Takes the oldest completions, as many as there are and as `into` has room for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> io::Result<usize> {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         // SAFETY: a live queue; it writes at most `room` completions, which is what the array is made of.

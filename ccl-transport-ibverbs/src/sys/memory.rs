@@ -7,6 +7,7 @@ use ccl_core::simd::{Piece, PieceMut};
 use libc::c_void;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -182,6 +183,31 @@ impl Mr {
         // SAFETY: as above.
         let mr = unsafe { (table.ibv_reg_mr)(pd.raw(), at, len, access) };
         let mr = NonNull::new(mr).ok_or_else(last)?;
+        Ok(Mr::of(pd, mr, false))
+    }
+
+    /// Registers `len` bytes of a dma-buf from an offset on, to be named by addresses from `iova` on. Relaxed ordering is dropped where it
+    /// cannot be had.
+    pub(crate) fn of_dma_buf(
+        pd: Arc<Pd>,
+        (descriptor, offset): (BorrowedFd<'_>, u64),
+        iova: u64,
+        len: usize,
+        access: u32,
+    ) -> io::Result<Mr> {
+        let function = pd.context.table.reg_dmabuf_mr.ok_or(io::ErrorKind::Unsupported)?;
+        let register = |access: u32| {
+            let fd = descriptor.as_raw_fd();
+            // SAFETY: a live domain and an open descriptor. The kernel refuses what is no dma-buf, or not as long.
+            NonNull::new(unsafe { function(pd.raw(), offset, len, iova, fd, access.cast_signed()) })
+        };
+        let strict = access & !IBV_ACCESS_RELAXED_ORDERING;
+        if access != strict
+            && let Some(mr) = register(access)
+        {
+            return Ok(Mr::of(pd, mr, true));
+        }
+        let mr = register(strict).ok_or_else(last)?;
         Ok(Mr::of(pd, mr, false))
     }
 

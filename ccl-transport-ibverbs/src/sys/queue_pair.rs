@@ -110,6 +110,28 @@ impl Qp {
         })
     }
 
+    /// Rings a doorbell for one request.
+    #[inline]
+    pub(crate) fn post_one(&self, work: &mut Send) -> io::Result<()> {
+        work.wr.next = null_mut();
+        work.wr.sg_list = work.sges.as_mut_ptr();
+        let mut bad = null_mut();
+        // SAFETY: as for many.
+        checked(unsafe { (self.post_send)(self.qp.as_ptr(), &mut work.wr, &mut bad) })
+    }
+
+    /// Rings one doorbell for two requests, in this order. An error comes with whether the first was taken.
+    pub(crate) fn post_two(&self, first: &mut Send, second: &mut Send) -> Result<(), (bool, io::Error)> {
+        first.wr.sg_list = first.sges.as_mut_ptr();
+        second.wr.sg_list = second.sges.as_mut_ptr();
+        second.wr.next = null_mut();
+        first.wr.next = &mut second.wr;
+        let mut bad = null_mut();
+        // SAFETY: as for many.
+        let returned = unsafe { (self.post_send)(self.qp.as_ptr(), &mut first.wr, &mut bad) };
+        checked(returned).map_err(|error| (std::ptr::eq(&second.wr, bad), error))
+    }
+
     /// As [`post_send`](Qp::post_send), for receives.
     #[inline]
     pub(crate) fn post_receive(&self, work: &mut [Receive]) -> Result<(), (usize, io::Error)> {
@@ -195,6 +217,25 @@ impl Send {
         sges[..memory.len()].copy_from_slice(memory);
         wr.num_sge = memory.len() as c_int;
         Send { wr, sges, _way: way }
+    }
+
+    /// Makes another write of one that there is, with what differs.
+    #[inline]
+    pub(crate) fn rewrite(
+        &mut self,
+        id: u64,
+        flags: u32,
+        (remote_addr, rkey): (u64, u32),
+        immediate: u32,
+        memory: impl ExactSizeIterator<Item = ibv_sge>,
+    ) {
+        assert!(memory.len() <= SGES, "more pieces of memory than a work request can name");
+        self.wr.wr_id = id;
+        self.wr.send_flags = flags;
+        self.wr.wr.rdma = ibv_wr_rdma { remote_addr, rkey };
+        self.wr.imm_data = immediate.to_be();
+        self.wr.num_sge = memory.len() as c_int;
+        self.sges.iter_mut().zip(memory).for_each(|(to, from)| *to = from);
     }
 }
 

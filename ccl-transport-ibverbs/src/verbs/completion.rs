@@ -5,8 +5,9 @@ use super::error::{cure_of_queue, failed, look_at};
 use super::status::Status;
 use crate::sys;
 pub use crate::sys::Completion;
-use ccl_core::Result;
+use ccl_core::{Error, Result};
 use std::fmt;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,13 +215,16 @@ impl CompletionQueue {
     }
 
     /// Takes the oldest completions, as many as there are and as `into` has room for.
-    #[inline]
+    #[inline(always)]
     pub fn poll<'a>(&self, into: &'a mut [Completion]) -> Result<&'a [Completion]> {
-        let count = self.raw.poll(into).map_err(|e| {
-            let name = self.context.name();
-            failed(format!("ibv_poll_cq on {name}"), e, look_at(name))
-        })?;
+        let count = self.raw.poll(into).map_err(|error| self.not_polled(error))?;
         Ok(&into[..count])
+    }
+
+    #[cold]
+    fn not_polled(&self, error: io::Error) -> Error {
+        let name = self.context.name();
+        failed(format!("ibv_poll_cq on {name}"), error, look_at(name))
     }
 
     /// The next completion (the next that the sender asked to be noticed, if `solicited_only`) puts an event into the channel.

@@ -6,8 +6,10 @@ use super::error::{cure_of_registration, failed};
 use super::queue_pair::{QueuePair, QueuePairSetup};
 use crate::sys;
 use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::transport::DmaBuf;
 use ccl_core::{Error, Result};
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// What belongs together on a device: its queue pairs reach its regions, and no others.
@@ -45,6 +47,19 @@ impl ProtectionDomain {
     /// dropped: whoever gave the pieces that the extent was made of answers for it as for the pieces.
     pub fn register_foreign(&self, extent: Extent, access: Access) -> Result<Region> {
         self.region(extent, access, None)
+    }
+
+    /// Lets the device touch memory of another device, by a dma-buf; peers and work requests name it by the addresses of the extent, which must be
+    /// that memory until the region is dropped.
+    pub fn register_dma_buf(&self, extent: Extent, dma_buf: &DmaBuf, access: Access) -> Result<Region> {
+        let name = self.context.name();
+        let place = (dma_buf.descriptor.as_fd(), dma_buf.offset);
+        let raw = sys::Mr::of_dma_buf(self.raw.clone(), place, extent.start, extent.len, access.0);
+        let raw = raw.map_err(|e| {
+            let remedy = cure_of_registration(name, &e, self.context.limits().regions);
+            failed(format!("ibv_reg_dmabuf_mr of {} bytes on {name}", extent.len), e, remedy)
+        })?;
+        Ok(Region { raw: Arc::new(raw), extent, _memory: None })
     }
 
     /// Offers the device a dma-buf that is none, and gives the number of its error: EBADF, if it would take a real one. `None`: this
@@ -295,6 +310,14 @@ impl Sge {
     pub fn is_empty(&self) -> bool {
         self.0.length == 0
     }
+
+    /// `len` bytes from `offset`. Panics if they do not lie inside.
+    #[inline]
+    #[must_use]
+    pub fn slice(&self, offset: usize, len: usize) -> Sge {
+        assert!(offset <= self.len() && len <= self.len() - offset, "a work request past its memory's end");
+        Sge(sys::ibv_sge { addr: self.0.addr + offset as u64, length: len as u32, lkey: self.0.lkey })
+    }
 }
 
 /// An address in a peer's memory, and the key to it.
@@ -338,6 +361,17 @@ mod tests {
     #[should_panic(expected = "piece sliced past its end")]
     fn a_slice_past_the_end_is_refused() {
         Memory::allocate(4096).unwrap().slice(4000, 97);
+    }
+
+    #[test]
+    fn parts_of_what_a_work_request_names_lie_inside() {
+        let whole = Sge(sys::ibv_sge { addr: 1 << 32, length: 100, lkey: 7 });
+        let Sge(part) = whole.slice(60, 40);
+        assert_eq!((part.addr, part.length, part.lkey), ((1 << 32) + 60, 40, 7));
+        for (offset, len) in [(60, 41), (101, 0), (usize::MAX, 2), (0, usize::MAX)] {
+            let outside = std::panic::catch_unwind(|| whole.slice(offset, len));
+            assert!(outside.is_err(), "{len} bytes from {offset}");
+        }
     }
 
     #[test]

@@ -65,4 +65,4 @@ pub use queue_pair::{
     ReadyToReceive, ReadyToSend,
 };
 pub use status::Status;
-pub use work::{ReceiveBatch, SendBatch, SendWork, Verb};
+pub use work::{ReceiveBatch, SendBatch, SendWork, Verb, WriteRequest};

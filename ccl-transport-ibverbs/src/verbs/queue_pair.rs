@@ -7,7 +7,7 @@ use super::error::{cure_of_path, cure_of_queue, failed, look_at};
 use super::gid::Gid;
 use super::memory::{Access, ProtectionDomain};
 use super::port::Mtu;
-use super::work::{ReceiveBatch, SendBatch};
+use super::work::{ReceiveBatch, SendBatch, WriteRequest};
 use crate::sys;
 use ccl_core::Result;
 use std::fmt;
@@ -323,6 +323,30 @@ impl QueuePair {
             }
         }
         Ok(())
+    }
+
+    /// Posts a write.
+    #[inline]
+    pub fn post_write(&self, write: &mut WriteRequest) -> Result<()> {
+        self.raw.post_one(&mut write.0).map_err(|error| self.not_posted("send", self.caps.sends, error))
+    }
+
+    /// Posts two writes with one doorbell, in this order. An error comes with whether the first was taken.
+    pub fn post_writes(
+        &self,
+        first: &mut WriteRequest,
+        second: &mut WriteRequest,
+    ) -> std::result::Result<(), (bool, ccl_core::Error)> {
+        let posted = self.raw.post_two(&mut first.0, &mut second.0);
+        posted.map_err(|(taken, error)| (taken, self.not_posted("send", self.caps.sends, error)))
+    }
+
+    /// Posts the first `count` receives of the batch with one doorbell, and keeps it as it is, to be posted again: for receives
+    /// without memory.
+    #[inline]
+    pub fn post_again(&self, batch: &mut ReceiveBatch, count: usize) -> Result<()> {
+        let posted = self.raw.post_receive(&mut batch.0[..count]);
+        posted.map_err(|(_, error)| self.not_posted("receive", self.caps.receives, error))
     }
 
     /// Posts all receives of the batch with one doorbell, and empties it. On an error those that were not taken stay in it.

@@ -62,7 +62,6 @@ impl SendWork<'_> {
                 (opcode, to, immediate.unwrap_or(0))
             }
         };
-        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         let flags = flag(self.inline, sys::IBV_SEND_INLINE)
             | flag(self.signaled, sys::IBV_SEND_SIGNALED)
             | flag(self.solicited, sys::IBV_SEND_SOLICITED);
@@ -74,8 +73,48 @@ impl SendWork<'_> {
     }
 }
 
+#[inline]
+fn flag(on: bool, bit: u32) -> u32 {
+    if on { bit } else { 0 }
+}
+
 fn memory(at: Remote) -> sys::SendTo<'static> {
     sys::SendTo::Memory { address: at.address, rkey: at.key }
+}
+
+/// A write, with an immediate or without, that is posted again and again: only what differs is set each time.
+pub struct WriteRequest(pub(super) sys::Send);
+
+impl WriteRequest {
+    /// One with an immediate that writes nothing yet.
+    #[expect(clippy::new_without_default, reason = "there is no write by default")]
+    pub fn new() -> WriteRequest {
+        WriteRequest::of(Verb::WriteImmediate(Remote::default(), 0))
+    }
+
+    /// One without, of which the peer is not told.
+    pub fn bare() -> WriteRequest {
+        WriteRequest::of(Verb::Write(Remote::default()))
+    }
+
+    fn of(verb: Verb<'_>) -> WriteRequest {
+        let work = SendWork { id: 0, verb, bytes: &[], inline: false, signaled: false, solicited: false };
+        WriteRequest(work.to_sys())
+    }
+
+    /// What the next is to write, where and how, as in [`SendWork`]; without an immediate it does not matter. Panics at more than [`SendWork::MOST_SGES`] pieces of memory.
+    #[inline]
+    pub fn set(
+        &mut self,
+        id: u64,
+        bytes: &[Sge],
+        (to, immediate): (Remote, u32),
+        inline: bool,
+        signaled: bool,
+    ) {
+        let flags = flag(inline, sys::IBV_SEND_INLINE) | flag(signaled, sys::IBV_SEND_SIGNALED);
+        self.0.rewrite(id, flags, (to.address, to.key), immediate, bytes.iter().map(|sge| sge.0));
+    }
 }
 
 /// Sends that are posted together. Its memory is allocated once.

@@ -3,6 +3,7 @@
 // Each test binary uses its part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod pair;
 pub mod streams;
 
 use ccl_core::transport::conformance::Board;
@@ -21,7 +22,7 @@ pub fn script(count: u32, rails: u32) -> String {
 
 /// The settings of a rank on the host of its number.
 pub fn config(rank: Rank, slot_bytes: usize, credits: u32) -> IbConfig {
-    let mut config = IbConfig { slot_bytes, credits: Some(credits), ..IbConfig::default() };
+    let mut config = IbConfig { slot_bytes: Some(slot_bytes), credits: Some(credits), ..IbConfig::default() };
     config.ib.library = Some(Fake::library().to_string_lossy().into_owned());
     config.ib.hca = Some(format!("h{rank}r").parse().unwrap());
     config

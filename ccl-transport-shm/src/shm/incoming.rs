@@ -3,7 +3,7 @@
 use super::Segment;
 use crate::bell::{Bell, CREDIT};
 use crate::borrowing::Borrowing;
-use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd};
+use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd, SHORT_BYTES};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey};
 use std::ptr::NonNull;
@@ -29,6 +29,7 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     entries: NonNull<Entry>,
+    rooms: NonNull<u8>,
     credit: NonNull<Credit>,
     bell: NonNull<Bell>,
     end: RecvEnd,
@@ -50,6 +51,7 @@ impl Incoming {
         let (credit, entries) = peer.link(link);
         Incoming {
             entries,
+            rooms: peer.rooms(link),
             credit,
             bell: NonNull::from(peer.bell()),
             end: RecvEnd::new(peer.geometry().credits),
@@ -79,10 +81,16 @@ impl Incoming {
         let len = message.len as usize;
         let at: *const u8 = match message.body {
             Body::Line if len <= INLINE_BYTES => self.entry().inline.get().cast::<u8>(),
-            Body::Slot(slot)
-                if slot < self.peer.geometry().slots() && len <= self.peer.geometry().slot_bytes =>
+            // SAFETY: as many rooms as entries lie in `peer`, which lives as long as `self`.
+            Body::Line if len <= SHORT_BYTES => unsafe {
+                self.rooms.add(self.end.at() * SHORT_BYTES).as_ptr()
+            },
+            Body::Slot { number, at }
+                if number < self.peer.geometry().slots()
+                    && at as usize + len <= self.peer.geometry().slot_bytes =>
             {
-                self.peer.slot(slot).as_ptr()
+                // SAFETY: within the slot, as just checked.
+                unsafe { self.peer.slot(number).add(at as usize).as_ptr() }
             }
             Body::Lent { number, offset } => match self.lent(borrowed, number, offset, len)? {
                 Some(at) => at,
@@ -128,8 +136,8 @@ impl Incoming {
     pub(crate) fn release(&mut self) -> Result<bool, Corrupt> {
         let Some(Held { len, body }) = self.held.take() else { return Ok(false) };
         match body {
-            Body::Line => self.counters.inline += 1,
-            Body::Slot(_) => {}
+            Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
+            Body::Slot { .. } => {}
             Body::Lent { .. } if self.peer.ledger().is_withdrawn() => {
                 return Err(Corrupt("its call has failed, and what it lent may have changed since"));
             }

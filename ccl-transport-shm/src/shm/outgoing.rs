@@ -3,7 +3,8 @@
 use super::Segment;
 use crate::bell::{Bell, PIECE};
 use crate::pool::Pool;
-use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SendEnd};
+use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SHORT_BYTES, SendEnd};
+use ccl_core::Result as CoreResult;
 use ccl_core::simd::PieceMut;
 use ccl_core::transport::{Counters, LinkKey};
 use std::ptr::NonNull;
@@ -18,6 +19,10 @@ const LENT: u32 = u32::MAX - 1;
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     entries: NonNull<Entry>,
+    rooms: NonNull<u8>,
+    /// Whether the rooms' memory is there.
+    has_rooms: bool,
+    link: u32,
     credit: NonNull<Credit>,
     bell: NonNull<Bell>,
     end: SendEnd,
@@ -55,6 +60,9 @@ impl Outgoing {
         let credits = own.geometry().credits;
         Outgoing {
             entries,
+            rooms: own.rooms(link),
+            has_rooms: false,
+            link,
             credit,
             bell: NonNull::from(peer.bell()),
             end: SendEnd::new(credits),
@@ -148,20 +156,52 @@ impl Outgoing {
         self.starved || self.unsettled
     }
 
-    /// The room in the next message's line. The caller holds a credit.
+    /// Gets the memory of the entries' rooms, for a message that does not fit into its line.
+    #[inline]
+    pub(crate) fn make_room(&mut self) -> CoreResult<()> {
+        if !self.has_rooms {
+            self.own.populate_rooms(self.link)?;
+            self.has_rooms = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the entries' rooms take memory.
+    pub(crate) fn has_rooms(&self) -> bool {
+        self.has_rooms
+    }
+
+    /// The next message's line, or the room beside it, which [must be there](Outgoing::make_room). The caller holds a credit.
     #[inline]
     pub(crate) fn inline_piece(&self, len: usize) -> PieceMut {
-        debug_assert!(len <= INLINE_BYTES && self.end.has_credit());
+        if len <= INLINE_BYTES { self.line_piece(len) } else { self.room_piece(len) }
+    }
+
+    /// The next message's line. The caller holds a credit.
+    #[inline]
+    pub(crate) fn line_piece(&self, len: usize) -> PieceMut {
+        assert!(len <= INLINE_BYTES, "a piece that is longer than a line");
+        debug_assert!(self.end.has_credit());
         // SAFETY: with a credit and before `publish`, the entry's bytes are the sender's.
         unsafe { PieceMut::new(self.entry().inline.get().cast(), len) }
     }
 
-    /// The room in a slot that the pool gave.
+    /// The room beside it, which must be there. The caller holds a credit.
     #[inline]
-    pub(crate) fn slot_piece(&self, slot: u32, len: usize) -> PieceMut {
-        debug_assert!(len <= self.own.geometry().slot_bytes);
-        // SAFETY: the pool gives a slot only after all readers have released it.
-        unsafe { PieceMut::new(self.own.slot(slot).as_ptr(), len) }
+    pub(crate) fn room_piece(&self, len: usize) -> PieceMut {
+        assert!(len <= SHORT_BYTES, "a piece that is longer than a room");
+        debug_assert!(self.end.has_credit() && self.has_rooms);
+        // SAFETY: with a credit and before `publish`, the room's bytes are the sender's. As many rooms as entries lie in `own`,
+        // which lives as long as `self`.
+        unsafe { PieceMut::new(self.rooms.add(self.end.at() * SHORT_BYTES).as_ptr(), len) }
+    }
+
+    /// The room in a slot that the pool gave, so many bytes from its start.
+    #[inline]
+    pub(crate) fn slot_piece(&self, slot: u32, at: u32, len: usize) -> PieceMut {
+        assert!(at as usize + len <= self.own.geometry().slot_bytes, "a piece outside its slot");
+        // SAFETY: within the slot, which the pool gives only after all readers have released it.
+        unsafe { PieceMut::new(self.own.slot(slot).add(at as usize).as_ptr(), len) }
     }
 
     /// Puts the same bytes into this link's line as into that of `first`.
@@ -180,7 +220,7 @@ impl Outgoing {
         match body {
             // It says so already, since the entry was released or never used.
             Body::Line => debug_assert!(self.slots[self.end.at()] == NO_SLOT),
-            Body::Slot(slot) => self.note(slot),
+            Body::Slot { number, .. } => self.note(number),
             Body::Lent { .. } => self.note(LENT),
         }
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
@@ -190,8 +230,8 @@ impl Outgoing {
         self.counters.pieces += 1;
         self.counters.bytes += len as u64;
         match body {
-            Body::Line => self.counters.inline += 1,
-            Body::Slot(_) => {}
+            Body::Line => self.counters.inline += u64::from(len <= INLINE_BYTES),
+            Body::Slot { .. } => {}
             Body::Lent { .. } => {
                 self.lent += 1;
                 self.counters.referenced += 1;

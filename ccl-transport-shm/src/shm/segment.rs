@@ -3,7 +3,7 @@
 use crate::bell::Bell;
 use crate::connect::GLANCE;
 use crate::ledger::Ledger;
-use crate::ring::{Credit, Entry};
+use crate::ring::{Credit, Entry, SHORT_BYTES};
 use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,16 @@ use std::time::{Duration, Instant};
 const LEDGER_AT: usize = size_of::<Bell>();
 const LINKS_AT: usize = 4096;
 const _: () = assert!(LEDGER_AT + size_of::<Ledger>() <= LINKS_AT);
+/// Rooms begin on a page.
+const ROOMS_ALIGN: usize = 4096;
 /// Slots begin on a huge page's boundary.
 const SLOTS_ALIGN: usize = 2 << 20;
 
 /// What decides where things lie; the same on all ranks.
 ///
 /// ```text
-/// 0              LINKS_AT                                slots_at
-/// | bell, ledger | link 0: credit, entries… | link 1: …  | slot 0 | slot 1 | …
+/// 0              LINKS_AT                               rooms_at              slots_at
+/// | bell, ledger | link 0: credit, entries… | link 1: … | rooms of link 0 | … | slot 0 | slot 1 | …
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -42,8 +44,17 @@ impl Geometry {
         size_of::<Credit>() + self.credits as usize * size_of::<Entry>()
     }
 
+    /// Bytes of the rooms of a link's entries.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.credits as usize * SHORT_BYTES
+    }
+
+    fn rooms_at(&self) -> usize {
+        (LINKS_AT + self.max_links as usize * self.link_bytes()).next_multiple_of(ROOMS_ALIGN)
+    }
+
     fn slots_at(&self) -> usize {
-        (LINKS_AT + self.max_links as usize * self.link_bytes()).next_multiple_of(SLOTS_ALIGN)
+        (self.rooms_at() + self.max_links as usize * self.room_bytes()).next_multiple_of(SLOTS_ALIGN)
     }
 
     /// Messages of a link that may be in slots at a time.
@@ -192,6 +203,13 @@ impl Segment {
         unsafe { (self.base.add(at).cast(), self.base.add(at + size_of::<Credit>()).cast()) }
     }
 
+    /// Where the room of a link's first entry begins; the others follow.
+    pub(crate) fn rooms(&self, link: u32) -> NonNull<u8> {
+        assert!(link < self.geometry.max_links, "link outside the segment");
+        // SAFETY: the rooms of all links of the geometry lie inside the mapping.
+        unsafe { self.base.add(self.geometry.rooms_at() + link as usize * self.geometry.room_bytes()) }
+    }
+
     /// Where a slot begins.
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
@@ -204,6 +222,12 @@ impl Segment {
     pub(crate) fn populate_link(&self, link: u32) -> Result<()> {
         let (credit, _) = self.link(link);
         self.populate(credit.cast(), self.geometry.link_bytes())
+    }
+
+    /// The same for the rooms of a link's entries.
+    #[cold]
+    pub(crate) fn populate_rooms(&self, link: u32) -> Result<()> {
+        self.populate(self.rooms(link), self.geometry.room_bytes())
     }
 
     /// The same for a row of slots.

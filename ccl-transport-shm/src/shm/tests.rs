@@ -1,7 +1,7 @@
 //! What a broken or hostile peer may write into the shared memory, and a peer whose wake-up does not come.
 
 use crate::bell::PIECE;
-use crate::ring::{Body, Credit, Entry, INLINE_BYTES, LENT_BYTES};
+use crate::ring::{Body, Credit, Entry, LENT_BYTES, SHORT_BYTES};
 use crate::sync::Ordering;
 use crate::{SharedMemory, ShmConfig, ShmTransport};
 use ccl_core::ErrorKind;
@@ -39,11 +39,12 @@ fn a_forged_message_is_an_error_that_names_the_sender() {
     let too_long = CONFIG.slot_bytes as u32 + 1;
     let forged = [
         (9, 8, Body::Line),
-        (1, INLINE_BYTES as u32 + 1, Body::Line),
-        (1, too_long, Body::Slot(0)),
-        (1, (1 << 30) - 1, Body::Slot(0)),
-        (1, 8, Body::Slot(slots)),
-        (1, 8, Body::Slot(u32::MAX)),
+        (1, SHORT_BYTES as u32 + 1, Body::Line),
+        (1, too_long, Body::Slot { number: 0, at: 0 }),
+        (1, (1 << 30) - 1, Body::Slot { number: 0, at: 0 }),
+        (1, 8, Body::Slot { number: slots, at: 0 }),
+        (1, 8, Body::Slot { number: u32::MAX, at: 0 }),
+        (1, 8, Body::Slot { number: 0, at: u32::MAX }),
         (1, 8, Body::Lent { number: 0, offset: 0 }),
         (1, 8, Body::Lent { number: 256, offset: 0 }),
         (1, 8, Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 }),

@@ -1,14 +1,18 @@
 //! A communicator's kernels: how they are brought together, watched, and taken leave of.
 
+use super::proxy::Proxy;
+use super::windows::{self, Away};
 use super::{DeviceStream, driver};
-use crate::{AbortHandle, Call, Collective, Error, ErrorKind, Rank, Result, spawn_quiet};
+use crate::{AbortHandle, Collective, Error, ErrorKind, Operation, Rank, Result, spawn_quiet};
 use ccl_core::clock::monotonic_ns;
-use ccl_core::communicator::Communicator as Core;
+use ccl_core::communicator::{Communicator as Core, Opener, SideLinks};
 use ccl_core::config::DeviceEngine as Choice;
 use ccl_core::flight::Reason;
 use ccl_core::monitor::Monitor;
-use ccl_core::simd::Buffers;
-use ccl_transport_cuda::engine::{Engine, Founding, MOST_RANKS, Parting, Place, Ready, Trouble, Wanted};
+use ccl_transport_cuda::engine::{
+    Engine, Founding, MOST_RANKS, MOST_RANKS_OF_ALL_HOSTS, Parting, Place, Ready, Trouble, Wanted, heard,
+    told,
+};
 use ccl_transport_cuda::program::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What makes a communicator's calls on device memory by kernels.
 ///
 /// A thread, `ccl-kernels`, looks at what the kernels say. It ends them when the communicator ends, and ends the communicator when a kernel
-/// has given up, or takes longer than a call may.
+/// has given up, or takes longer than a call may. Where ranks are on several hosts another one, `ccl-proxy`, carries what
+/// kernels send from host to host.
 pub struct DeviceEngine {
     shared: Arc<Shared>,
 }
@@ -34,6 +39,8 @@ pub struct DeviceEngine {
 struct Shared {
     rank: Rank,
     engine: Engine,
+    /// Where there are other hosts.
+    proxy: Option<Proxy>,
     alarm: AbortHandle,
     /// Nanoseconds that a call may take.
     limit: AtomicU64,
@@ -45,11 +52,16 @@ struct Shared {
 
 impl DeviceEngine {
     /// Brings the ranks' devices together, after all of them have joined. All find the same: an engine, or none, and why is in the log.
-    pub(crate) fn found(core: &mut Core, device: Option<u32>) -> Result<Option<DeviceEngine>> {
+    pub(crate) fn found(
+        core: &mut Core,
+        device: Option<u32>,
+        opener: &dyn Opener,
+    ) -> Result<Option<DeviceEngine>> {
         let places = core.device_places();
         let places: Vec<Option<Place>> =
             places.iter().map(|words| Place::from_bytes(words)).collect::<Result<_>>()?;
-        if let Some(why) = unfit(core, &places) {
+        let hosts = core.hosts();
+        if let Some(why) = unfit(core, &places, &hosts) {
             tracing::info!(target: "cuda", rank = core.rank(), why, "calls on device memory go through the host");
             return Ok(None);
         }
@@ -60,18 +72,31 @@ impl DeviceEngine {
         let founding = || {
             let device = device.ok_or_else(|| Error::invalid("a rank on no device", "give it one"))?;
             let primary = driver()?.device(device)?.primary()?;
-            let founding = Founding::new(&primary, rank, &places, &config)?;
-            let words = founding.words()?;
+            let founding = Founding::new(&primary, rank, &places, (&hosts, core.placement()), &config)?;
+            let words = founding.words();
             Ok((founding, words))
         };
         let founding = founding();
         let said = core.share(&told(founding.as_ref().map(|(_, words)| words.as_slice())))?;
         let engine = match (founding, heard(&said)) {
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
-            (Ok((founding, _)), Ok(words)) => founding.meet(&words, Wanted::default()),
+            (Ok((mut founding, _)), Ok(words)) => {
+                // All ranks come here, or none.
+                founding.join_multicast(&words, &mut |words| core.share(words))?;
+                let away = founding
+                    .draft()
+                    .map(|draft| windows::open(core, opener, draft, founding.device()))
+                    .transpose()?;
+                let (away, slots) = match away {
+                    Some(Away { links, crossings, slots }) => (Some((links, crossings)), slots),
+                    None => (None, Ok(Vec::new())),
+                };
+                let engine = slots.and_then(|slots| founding.meet(&words, slots, Wanted::default()));
+                engine.map(|engine| (engine, away))
+            }
         };
         let said = core.share(&told(engine.as_ref().map(|_| [].as_slice())))?;
-        let engine = match (engine, heard(&said)) {
+        let (engine, away) = match (engine, heard(&said)) {
             (Ok(engine), Ok(_)) => engine,
             (Err(error), _) | (Ok(_), Err(error)) => {
                 tracing::warn!(target: "cuda", rank, %error, "calls on device memory go through the host");
@@ -79,11 +104,15 @@ impl DeviceEngine {
             }
         };
         tracing::info!(target: "cuda", rank, device = engine.device(), "kernels make calls on device memory");
+        let alarm = core.abort_handle();
+        let carried = engine.gate().cloned().zip(away);
+        let proxy = carried.map(|(gate, away)| Proxy::start(gate, away, alarm.clone())).transpose()?;
         core.observe_kernels(Box::new(engine.observer()));
         let shared = Arc::new(Shared {
             rank,
             engine,
-            alarm: core.abort_handle(),
+            proxy,
+            alarm,
             limit: AtomicU64::new(nanoseconds(config.timeout)),
             launched: AtomicU64::new(0),
             closed: Monitor::new(false),
@@ -118,10 +147,27 @@ impl DeviceEngine {
         self.shared.limit.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
-    /// Prepares a call on memory that the device reaches, for a stream. Of several, all are made ready before the first is launched.
-    pub fn ready(&self, stream: usize, call: &Call, buffers: &Buffers<'_>) -> Result<Ready> {
+    /// Registers memory of its device: long all-reduces whose buffers all ranks have registered are made where they lie.
+    pub(crate) fn register(&self, address: usize, len: usize) -> Result<()> {
         self.shared.alarm.error().map_or(Ok(()), Err)?;
-        self.shared.engine.ready(stream, call, buffers)
+        self.shared.engine.register(address, len)
+    }
+
+    /// Whether this is registered.
+    pub(crate) fn has_registered(&self, address: usize, len: usize) -> bool {
+        self.shared.engine.registrations().contains(&(address, len))
+    }
+
+    /// Undoes it. Returns when this rank's calls are over, and no peer has the memory any more.
+    pub(crate) fn deregister(&self, address: usize, len: usize) -> Result<()> {
+        self.shared.deregister(address, len)
+    }
+
+    /// Prepares calls that are made together on memory that the device reaches, for a stream. Those of several communicators are all made ready
+    /// before the first is launched.
+    pub fn ready(&self, stream: usize, operations: &[Operation<'_>]) -> Result<Vec<Ready>> {
+        self.shared.alarm.error().map_or(Ok(()), Err)?;
+        self.shared.engine.ready(stream, operations)
     }
 
     /// Launches calls on a stream, in order, behind those that were launched before; on a stream that captures a graph, captures
@@ -129,24 +175,26 @@ impl DeviceEngine {
     pub fn launch(&self, stream: usize, calls: Vec<Ready>) -> Result<()> {
         self.shared.alarm.error().map_or(Ok(()), Err)?;
         self.shared.launched.store(monotonic_ns(), Ordering::Relaxed);
-        self.shared.engine.launch(stream, calls).inspect_err(|error| {
+        let launched = self.shared.engine.launch(stream, calls).inspect_err(|error| {
             // Its peers may wait for a call that was not launched.
             self.shared.alarm.fail(&error.to_string());
-        })
+        });
+        self.shared.proxy.iter().for_each(Proxy::ring);
+        launched
     }
 
     /// Makes calls and waits for them.
-    pub(crate) fn run(&self, stream: &DeviceStream, calls: &[(&Call, Buffers<'_>)]) -> Result<()> {
-        let ready = calls.iter().map(|(call, buffers)| self.ready(stream.handle(), call, buffers));
-        self.launch(stream.handle(), ready.collect::<Result<_>>()?)?;
+    pub(crate) fn run(&self, stream: &DeviceStream, calls: &[Operation<'_>]) -> Result<()> {
+        let ready = self.ready(stream.handle(), calls)?;
+        self.launch(stream.handle(), ready)?;
         stream.synchronize()?;
         // A kernel that was ended leaves the stream in order.
         self.shared.alarm.error().or_else(|| self.shared.wait_for_trouble()).map_or(Ok(()), Err)
     }
 
     /// Waits for the calls that were launched, as long as they may take, and leaves the rest to a thread: its peers' kernels
-    /// may still use its memory.
-    pub(crate) fn close(&self) {
+    /// may still use its memory. What is returned is dropped when the peers know that this rank has left.
+    pub(crate) fn close(&self) -> Option<SideLinks> {
         let shared = &self.shared;
         let begin = Instant::now();
         let limit = Duration::from_nanos(shared.limit.load(Ordering::Relaxed));
@@ -157,12 +205,21 @@ impl DeviceEngine {
             }
             nap(begin);
         }
+        for (address, len) in shared.engine.registrations() {
+            // What a peer has yet may not be freed: whoever does so is told by the log.
+            if let Err(error) = shared.deregister(address, len) {
+                tracing::warn!(target: "cuda", rank = shared.rank, %error, "a registration has not ended");
+            }
+        }
         *shared.closed.lock() = true;
         shared.closed.lock().notify();
-        let Some(parting) = shared.engine.close() else { return };
-        let alarm = shared.alarm.clone();
-        // Without a thread its memory stays: a peer may use it.
-        let _ = spawn_quiet("ccl-device", move || part(parting, &alarm, limit));
+        let links = shared.proxy.as_ref().and_then(|proxy| proxy.close(begin + limit));
+        if let Some(parting) = shared.engine.close() {
+            let alarm = shared.alarm.clone();
+            // Without a thread its memory stays: a peer may use it.
+            let _ = spawn_quiet("ccl-device", move || part(parting, &alarm, limit));
+        }
+        links
     }
 }
 
@@ -191,45 +248,19 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Why kernels cannot make these ranks' calls, if so: all ranks find the same.
-fn unfit(core: &Core, places: &[Option<Place>]) -> Option<String> {
+fn unfit(core: &Core, places: &[Option<Place>], hosts: &[u32]) -> Option<String> {
     if core.config().device_engine == Choice::Off {
         return Some("RDMACCL_DEVICE_ENGINE=off".into());
     }
     if let Some(rank) = places.iter().position(Option::is_none) {
         return Some(format!("rank {rank} has joined on no device"));
     }
-    if core.placement().hosts > 1 {
-        return Some("the ranks are on several hosts".into());
+    let of = |host: &u32| hosts.iter().filter(|other| *other == host).count();
+    if hosts.iter().any(|host| of(host) > MOST_RANKS) {
+        return Some(format!("there are more than {MOST_RANKS} ranks on a host"));
     }
-    (places.len() > MOST_RANKS).then(|| format!("there are more than {MOST_RANKS} ranks"))
-}
-
-const WELL: u8 = 1;
-const NOT: u8 = 0;
-/// Bytes of a reason that is told.
-const REASON: usize = 1000;
-
-/// A rank's words for the others, or why it has none.
-fn told(words: std::result::Result<&[u8], &Error>) -> Vec<u8> {
-    match words {
-        Ok(words) => std::iter::once(WELL).chain(words.iter().copied()).collect(),
-        Err(error) => {
-            let text = error.to_string();
-            std::iter::once(NOT).chain(text.bytes().take(REASON)).collect()
-        }
-    }
-}
-
-/// The words of all, or the first rank's reason that has none.
-fn heard(said: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-    let one = |(rank, words): (usize, &Vec<u8>)| match words.split_first() {
-        Some((&WELL, words)) => Ok(words.to_vec()),
-        other => {
-            let text = other.map_or_else(Default::default, |(_, text)| String::from_utf8_lossy(text));
-            Err(Error::unsupported(format!("rank {rank}: {text}"), "the ranks do without"))
-        }
-    };
-    said.iter().enumerate().map(one).collect()
+    (places.len() > MOST_RANKS_OF_ALL_HOSTS)
+        .then(|| format!("there are more than {MOST_RANKS_OF_ALL_HOSTS} ranks"))
 }
 
 impl Shared {
@@ -241,16 +272,52 @@ impl Shared {
             if let Some(error) = self.look() {
                 self.alarm.error().is_none().then(|| self.alarm.fail(&error.to_string()));
                 self.engine.fail(error);
+                self.let_go();
                 return;
             }
+            if let Err(error) = self.engine.attend() {
+                tracing::warn!(target: "cuda", rank = self.rank, %error, "buffers that peers have registered");
+            }
             let launched = self.launched.load(Ordering::Relaxed);
-            let is_lively = self.engine.mark().0.is_inside
+            let is_lively = self.engine.inside_since().is_some()
                 || monotonic_ns().saturating_sub(launched) < nanoseconds(LIVELY);
             closed = self.closed.lock();
             if !*closed {
                 closed.wait(Some(LOOK[usize::from(!is_lively)]));
             }
         }
+    }
+
+    /// Peers may free what they have registered when the kernels have ended, which they were told to.
+    fn let_go(&self) {
+        let begin = Instant::now();
+        while !self.engine.is_idle().unwrap_or(true) && begin.elapsed() < PATIENCE {
+            nap(begin);
+        }
+        self.engine.let_go();
+    }
+
+    fn deregister(&self, address: usize, len: usize) -> Result<()> {
+        let begin = Instant::now();
+        let limit = Duration::from_nanos(self.limit.load(Ordering::Relaxed));
+        while !self.engine.deregister(address, len, &self.alarm.health().lost())? {
+            let waited = begin.elapsed();
+            // A communicator that has ended lets go of all soon after it, or never.
+            if self.alarm.error().is_some() && waited >= 2 * PATIENCE {
+                return Ok(());
+            }
+            if waited >= limit {
+                let phase =
+                    format!("the end of a registration of {len} bytes at {address:#x} of rank {}", self.rank);
+                let remedy =
+                    "see that this rank's calls end, and that its peers' processes run; keep the memory";
+                return Err(
+                    ErrorKind::Timeout { phase, waited, absent: Vec::new(), remedy: remedy.into() }.into()
+                );
+            }
+            nap(begin);
+        }
+        Ok(())
     }
 
     /// The end of the communicator, if a kernel has given up: the watcher sees to it.
@@ -267,10 +334,10 @@ impl Shared {
         if let Some(trouble) = self.engine.trouble() {
             return Some(self.judged(&trouble));
         }
-        let (mark, since) = self.engine.mark();
+        let since = self.engine.inside_since()?;
         let waited = Duration::from_nanos(monotonic_ns().saturating_sub(since));
         let limit = Duration::from_nanos(self.limit.load(Ordering::Relaxed));
-        (mark.is_inside && waited >= limit).then(|| self.late(waited))
+        (waited >= limit).then(|| self.late(waited))
     }
 
     /// A kernel has given up: what all ranks say of it, or else this one.
@@ -288,11 +355,11 @@ impl Shared {
 
     /// A call takes too long.
     fn late(&self, waited: Duration) -> Error {
-        let verdict = self.alarm.inquire(&Reason::Timeout { by: self.rank, waited });
         // The kernels say for whom they waited when they are ended.
         self.engine.alarm();
+        std::thread::sleep(Duration::from_millis(50));
+        let verdict = self.alarm.inquire(&Reason::Timeout { by: self.rank, waited });
         verdict.unwrap_or_else(|| {
-            std::thread::sleep(Duration::from_millis(50));
             let trouble = self.engine.trouble();
             let call = trouble.as_ref().and_then(|trouble| trouble.call.as_ref());
             ErrorKind::Timeout {

@@ -40,17 +40,17 @@ impl DeviceLine {
         stage.enqueue(stream, operations)
     }
 
-    /// Makes calls on memory of the device and waits for them: by kernels, where the communicator has some and all are collectives of even
-    /// blocks; else with the host's part on this thread. The buffers are as long as the calls say, on a stream of the same device.
+    /// Makes calls on memory of the device and waits for them: by kernels, where the communicator has some; else with the host's part on this
+    /// thread. The buffers are as long as the calls say, on a stream of the same device.
     pub fn run(
         &mut self,
         comm: &mut Communicator,
         stream: &DeviceStream,
         calls: Vec<DeviceCall<'_>>,
     ) -> Result<()> {
-        let even: Option<Vec<_>> = calls.iter().map(DeviceCall::even).collect();
-        if let (Some(engine), Some(even)) = (comm.device_engine(), even) {
-            return engine.run(stream, &even);
+        if let Some(engine) = comm.device_engine() {
+            let calls: Vec<_> = calls.into_iter().map(DeviceCall::into_operation).collect();
+            return engine.run(stream, &calls);
         }
         let stage = self.stage.as_mut().expect("it is taken when this is dropped");
         let abort = comm.abort_handle();

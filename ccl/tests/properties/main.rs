@@ -23,7 +23,7 @@ struct Jobs(HashMap<(u32, usize), Vec<Communicator>>);
 
 fn make(ranks: u32, tile: usize) -> Vec<Communicator> {
     let mut config = Config::default();
-    (config.tile_bytes, config.credits) = (TILES[tile], 8);
+    (config.tile_bytes, config.credits) = (TILES[tile], Some(8));
     let id = UniqueId::create(&config).expect("an id");
     std::thread::scope(|scope| {
         let join = |rank| {

@@ -438,6 +438,11 @@ cclResult_t cclMemFree(void *ptr);
 // kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
 // is freed before stays there until then.
 //
+// Memory of the communicator's device may be registered where kernels make its calls and all ranks are on one host. Long
+// all-reduces whose two buffers all ranks have registered are then made where they lie; other calls find no
+// difference, nor do results. It is refused elsewhere, and where other ranks are processes to which the driver does not give
+// that memory.
+//
 // `handle` is NULL or writable. The `size` bytes at `buff` are readable and writable until they are deregistered or the
 // communicator is destroyed.
 cclResult_t cclCommRegister(cclComm_t comm,
@@ -445,8 +450,8 @@ cclResult_t cclCommRegister(cclComm_t comm,
                             size_t size,
                             void **handle);
 
-// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. NULL is no
-// registration.
+// Ends a registration. The memory stays what it is; peers of the same host have it mapped until it is freed. With memory of
+// a device it waits until this rank's calls are over and no peer has the memory any more. NULL is no registration.
 cclResult_t cclCommDeregister(cclComm_t comm,
                               void *handle);
 

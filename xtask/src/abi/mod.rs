@@ -57,7 +57,7 @@ fn installed(folder: &Path) -> Result<PathBuf, String> {
             std::fs::remove_dir_all(old).map_err(|e| format!("{}: {e}", old.display()))?;
         }
     }
-    let placed = install(&first, PROFILE)?;
+    let placed = install(&first, PROFILE, false)?;
     println!("{} files and links installed", placed.len());
     std::fs::rename(&first, &prefix).map_err(|e| format!("{}: {e}", prefix.display()))?;
     Ok(prefix)

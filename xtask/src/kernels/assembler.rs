@@ -2,6 +2,8 @@
 
 use super::toolchain::{Toolchain, ptx, sources};
 use crate::shell::target;
+use ccl_transport_cuda::code;
+use ccl_transport_cuda::program::{MODULES, Module};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +25,8 @@ struct Use {
 
 /// Assembles all modules, prints a table, and fails where a kernel spills or takes too much.
 pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), String> {
-    let jobs: Vec<_> = modules.iter().flat_map(|module| DEVICES.map(|device| (*module, device))).collect();
+    let jobs = modules.iter().flat_map(|module| DEVICES.map(|device| (*module, device)));
+    let jobs: Vec<_> = jobs.filter(|(module, device)| runs_on(module, device)).collect();
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
@@ -51,6 +54,9 @@ pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), Strin
     for ((module, kernel), uses) in &kernels {
         let shared = uses.values().map(|used| used.shared).max().unwrap_or(0);
         let columns = DEVICES.map(|device| {
+            if !runs_on(module, device) {
+                return format!("{:>8}", "-");
+            }
             let used = uses.get(device).copied().unwrap_or_default();
             if used.registers == 0 || used.registers > REGISTERS || used.spilled > 0 {
                 wrong.push(format!(
@@ -63,6 +69,26 @@ pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), Strin
         println!("{module:<18} {kernel:<20} {shared:>9}  {}", columns.join(""));
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// All modules as machine code for the kinds of devices of which the library looks for it: where in its folder, and what.
+pub(super) fn machine_code(toolchain: &Toolchain) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let into = target().join("kernels/machine-code");
+    let mut all = Vec::new();
+    for kind in code::KINDS {
+        for module in MODULES.iter().filter(|module| module.runs_on(kind)) {
+            assemble(toolchain.program("ptxas"), module.name, &code::name(kind), &into)?;
+            let made = std::fs::read(&into).map_err(|e| format!("{}: {e}", into.display()))?;
+            all.push((code::file(kind, module), made));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a module is for a kind of device at all.
+fn runs_on(module: &str, device: &str) -> bool {
+    let kind = code::KINDS.into_iter().find(|kind| code::name(*kind) == device);
+    kind.zip(Module::named(module)).is_some_and(|(kind, module)| module.runs_on(kind))
 }
 
 /// What each kernel of a module takes of a device.
@@ -107,6 +133,13 @@ fn report(text: &str) -> Vec<(String, Use)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_new_devices_have_multicast() {
+        let all = |module| DEVICES.map(|device| runs_on(module, device));
+        assert_eq!(all("multicast-f32"), [false, false, true, true, true]);
+        assert_eq!(all("all_reduce-f32"), [true; 5]);
+    }
 
     #[test]
     fn the_assembler_is_understood() {

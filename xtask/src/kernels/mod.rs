@@ -8,14 +8,16 @@ mod toolchain;
 use crate::shell::{command, run, target, tee};
 use crate::tally::{Outcome, count_tests};
 use crate::tools;
-use std::path::PathBuf;
+use ccl_transport_cuda::program;
 use toolchain::{Toolchain, ptx, sources};
 
 /// The version of PTX that is written over NVRTC's: the oldest that has flags of the system.
 const VERSION: &str = ".version 6.0";
+/// The oldest that has stores to a multicast address.
+const MULTICAST_VERSION: &str = ".version 8.1";
 
 /// What the PTX of all modules may have together: it is a part of the library.
-const BYTES: usize = 1_200_000;
+const BYTES: usize = 1_390_000;
 
 pub(crate) fn check(write: bool) -> Outcome {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -31,11 +33,26 @@ pub(crate) fn check(write: bool) -> Outcome {
     }
 }
 
+/// The kernels as machine code, for a package: where in the library's folder for it, and what. It needs the pinned toolchain, and so PyPI, Linux on x86-64, and
+/// Python.
+pub(crate) fn machine_code() -> Result<Vec<(String, Vec<u8>)>, String> {
+    tools::need_all(&[("python3", "python3")])?;
+    assembler::machine_code(&Toolchain::ready()?)
+}
+
 /// A module: its name, its source, and the family that it is for.
 struct Module {
     name: String,
     source: String,
     family: String,
+}
+
+impl Module {
+    /// What NVRTC compiles it for, and the version of PTX that is written over NVRTC's; those of multicast keep the one that they need.
+    fn needs(&self) -> (&'static str, Option<&'static str>) {
+        let known = program::Module::named(&self.name);
+        if known.is_some_and(program::Module::is_of_multicast) { ("90", None) } else { ("70", Some(VERSION)) }
+    }
 }
 
 fn modules() -> Result<Vec<Module>, String> {
@@ -54,13 +71,12 @@ fn compiled(write: bool) -> Result<(), String> {
     let (toolchain, modules) = (Toolchain::ready()?, modules()?);
     let folder = target().join("kernels/ptx");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let jobs = |modules: &[Module]| -> Vec<(PathBuf, String, String)> {
-        modules.iter().map(|m| (ptx(&folder, &m.name), m.source.clone(), m.family.clone())).collect()
-    };
-    let all = jobs(&modules);
-    let all: Vec<_> =
-        all.iter().map(|(file, source, family)| (file.clone(), source.as_str(), family.as_str())).collect();
-    toolchain.nvrtc(true, &all)?;
+    for architecture in ["70", "90"] {
+        let all = modules.iter().filter(|module| module.needs().0 == architecture);
+        let all: Vec<_> =
+            all.map(|m| (ptx(&folder, &m.name), m.source.as_str(), m.family.as_str())).collect();
+        toolchain.nvrtc(true, &format!("compute_{architecture}"), &all)?;
+    }
     let mut stale = Vec::new();
     let mut bytes = 0;
     for module in &modules {
@@ -97,7 +113,7 @@ fn others(toolchain: &Toolchain, modules: &[Module]) -> Result<(), String> {
     let mut sources: Vec<&str> = modules.iter().map(|module| module.source.as_str()).collect();
     sources.dedup();
     let jobs: Vec<_> = sources.iter().map(|source| (made.clone(), *source, "SumsBF16")).collect();
-    toolchain.nvrtc(false, &jobs)?;
+    toolchain.nvrtc(false, "compute_90", &jobs)?;
     for source in &sources {
         let mut nvcc = toolchain.program("nvcc");
         nvcc.args("-std=c++17 -arch=sm_90 -cubin -DFAMILY=SumsBF16 -Werror all-warnings -o".split(' '));
@@ -111,21 +127,24 @@ fn others(toolchain: &Toolchain, modules: &[Module]) -> Result<(), String> {
 fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
     let mut kept =
         format!("// {} for {}: written by cargo xtask kernels --write\n", module.source, module.family);
-    let mut versions = 0;
+    let (architecture, version) = module.needs();
+    let mut versions = Vec::new();
     for line in ptx.lines().map(str::trim) {
         // Constants of a header that every program of NVRTC has, and none of ours uses.
         if line.is_empty() || line.starts_with("//") || line.contains("nv6target") {
             continue;
         }
         let is_version = line.starts_with(".version ");
-        versions += usize::from(is_version);
-        kept.push_str(if is_version { VERSION } else { line });
+        let line = version.filter(|_| is_version).unwrap_or(line);
+        versions.extend(is_version.then_some(line));
+        kept.push_str(line);
         kept.push('\n');
     }
-    if versions == 1 && kept.contains(".target sm_70\n") {
+    let is_one = versions == [version.unwrap_or(MULTICAST_VERSION)];
+    if is_one && kept.contains(&format!(".target sm_{architecture}\n")) {
         Ok(kept)
     } else {
-        Err(format!("{}: this is no PTX for sm_70", module.name))
+        Err(format!("{}: this is no PTX for sm_{architecture}, but of {versions:?}", module.name))
     }
 }
 

@@ -10,6 +10,9 @@ pub(super) struct Flags {
     pub(super) releases: usize,
     /// Of alarms and packets, which order nothing.
     pub(super) relaxed: usize,
+    /// Stores to the memories of all ranks, and fences that join them with what is read by other addresses.
+    pub(super) multicast: usize,
+    pub(super) joins: usize,
 }
 
 /// Counts them; fails where one has not the scope of the system, or memory is ordered in another way.
@@ -36,6 +39,12 @@ pub(super) fn check(module: &str, ptx: &str) -> Result<Flags, String> {
             // A claim within the block.
             "atom" if has("shared") => {}
             "atom" | "red" => return wrong("an atomic that is no flag"),
+            // Not what the switch adds up: its order is its own.
+            "multimem" if parts[..2.min(parts.len())] == ["st", "relaxed"] && has("sys") => {
+                flags.multicast += 1
+            }
+            "multimem" => return wrong("an access of all ranks' memory that is no store of the system"),
+            "fence" if parts == ["proxy", "alias"] => flags.joins += 1,
             "fence" | "membar" => return wrong("a fence where flags order memory"),
             _ => {}
         }
@@ -46,7 +55,10 @@ pub(super) fn check(module: &str, ptx: &str) -> Result<Flags, String> {
 /// Whether kernels that wait can order what they wait for.
 pub(super) fn is_complete(module: &str, flags: &Flags) -> bool {
     // The divisor of finished sums waits for nobody.
-    module == "finish" || flags.acquires > 0 && flags.releases > 0 && flags.relaxed > 0
+    let waits = flags.acquires > 0 && flags.releases > 0 && flags.relaxed > 0;
+    let is_of_multicast = module.starts_with("multicast");
+    let joins = (flags.multicast > 0) == is_of_multicast && (flags.joins > 0) == is_of_multicast;
+    joins && (module == "finish" || waits)
 }
 
 #[cfg(test)]
@@ -58,7 +70,14 @@ mod tests {
         let good = "\tld.acquire.sys.global.u64 %rd1, [%rd2];\n@%p1 st.release.sys.global.u64 [%rd2], %rd1;\n\
                     ld.relaxed.sys.global.v2.u64 {%rd1,%rd2}, [%rd3]; // .gpu\nld.global.u32 %r1, [%rd1];\n\
                     atom.shared.cas.b32 %r1, [%r2], 0, 1;\nbar.sync 0;\n";
-        assert_eq!(check("m", good), Ok(Flags { acquires: 1, releases: 1, relaxed: 1 }));
+        let flags = Flags { acquires: 1, releases: 1, relaxed: 1, ..Flags::default() };
+        assert_eq!(check("m", good).as_ref(), Ok(&flags));
+        let store = "multimem.st.relaxed.sys.global.v4.f32 [%rd1], {%r1,%r2,%r3,%r4};\n";
+        let all = check("m", &format!("{good}{store}fence.proxy.alias;\n")).unwrap();
+        assert_eq!((all.multicast, all.joins), (1, 1));
+        assert!(is_complete("multicast-f32", &all) && !is_complete("interpret-f32", &all));
+        assert!(is_complete("interpret-f32", &flags) && !is_complete("multicast-f32", &flags));
+        assert!(!is_complete("multicast-f32", &Flags { joins: 0, ..all }), "stores that nobody joins");
         for bad in [
             "ld.acquire.gpu.global.u64 %rd1, [%rd2];",
             "@%p3 st.release.cta.global.u64 [%rd1], %rd2;",
@@ -66,6 +85,10 @@ mod tests {
             "ld.volatile.global.u32 %r1, [%rd1];",
             "fence.acq_rel.gpu;",
             "membar.gl;",
+            "fence.proxy.async;",
+            "multimem.st.relaxed.gpu.global.v4.f32 [%rd1], {%r1,%r2,%r3,%r4};",
+            "multimem.ld_reduce.relaxed.sys.global.add.f32 %f1, [%rd1];",
+            "multimem.red.relaxed.sys.global.add.u32 [%rd1], %r1;",
             "atom.global.add.u32 %r1, [%rd1], 1;",
             "red.release.gpu.global.add.u32 [%rd1], 1;",
         ] {

@@ -54,10 +54,14 @@ impl Toolchain {
         program
     }
 
-    /// Compiles modules to PTX with the old NVRTC, or with CUDA 13's: (file, source, family) each.
-    pub(super) fn nvrtc(&self, old: bool, modules: &[(PathBuf, &str, &str)]) -> Result<(), String> {
-        let (folder, architecture) =
-            if old { ("cuda_nvrtc/lib", "compute_70") } else { ("cu13/lib", "compute_75") };
+    /// Compiles modules to PTX for an architecture with the old NVRTC, or with CUDA 13's: (file, source, family) each.
+    pub(super) fn nvrtc(
+        &self,
+        old: bool,
+        architecture: &str,
+        modules: &[(PathBuf, &str, &str)],
+    ) -> Result<(), String> {
+        let folder = if old { "cuda_nvrtc/lib" } else { "cu13/lib" };
         let mut python = Command::new(&self.python);
         python
             .arg(root().join("xtask/src/kernels/nvrtc.py"))

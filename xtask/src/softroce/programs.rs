@@ -14,7 +14,7 @@ const COMPARED: [&str; 3] = ["all_reduce_perf", "broadcast_perf", "sendrecv_perf
 /// Builds all of it; the folder of programs.
 pub(super) fn install() -> Result<PathBuf, String> {
     let prefix = folder().join("prefix");
-    install::install(&prefix, "fast")?;
+    install::install(&prefix, "fast", false)?;
     let programs = prefix.join("bin");
     compile(&prefix, &programs, &root().join("examples/c/03_launcher.c"), Linked::Shared)?;
     let source = root().join("benches/softroce/mpi_all_reduce.c");

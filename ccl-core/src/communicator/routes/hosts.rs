@@ -17,6 +17,18 @@ impl Routes {
         Placement::of(&hosts)
     }
 
+    /// The host of each rank, by the number of the first rank there. All ranks get the same answer.
+    pub(in crate::communicator) fn numbered_hosts(&self) -> Vec<Rank> {
+        let hosts: Vec<_> = self.hosts().collect();
+        let first = |host| hosts.iter().position(|other| other == host).unwrap_or_default() as Rank;
+        hosts.iter().map(first).collect()
+    }
+
+    /// Whether each rank has a host of its own, so that no pieces stay on one. All ranks get the same answer.
+    pub(super) fn are_all_apart(&self) -> bool {
+        self.numbered_hosts().into_iter().eq(0..self.introductions.len() as Rank)
+    }
+
     /// What the ranks of one host have said, that of `rank` among them: those that a transport of one host reaches from
     /// there, so whose addresses are the same.
     fn on_the_host_of(&self, rank: Rank) -> impl Iterator<Item = &Introduction> {
@@ -85,7 +97,9 @@ impl Routes {
         }
         let slower = |one: Reach, other: Reach| Reach {
             latency_ns: one.latency_ns.max(other.latency_ns),
+            message_ns: one.message_ns.max(other.message_ns),
             bandwidth: one.bandwidth.min(other.bandwidth),
+            by_processor: one.by_processor || other.by_processor,
         };
         reaches.into_iter().reduce(slower).map_or_else(Net::default, Net::of)
     }

@@ -55,15 +55,15 @@ pub(in crate::communicator) struct Introduction {
 }
 
 impl Introduction {
-    /// That of a rank which has nobody to introduce itself to.
-    pub(in crate::communicator) fn of_one_alone() -> Introduction {
+    /// That of a rank which has nobody to introduce itself to, whose calls will be on this device.
+    pub(in crate::communicator) fn of_one_alone(place: Vec<u8>) -> Introduction {
         Introduction {
             transports: Vec::new(),
             settings: String::new(),
             cores: Cores::here(),
             parallelism: parallelism(),
             devices: false,
-            place: Vec::new(),
+            place,
             assumptions: None,
         }
     }
@@ -75,19 +75,22 @@ impl Introduction {
         transports: &[Box<dyn Transport>],
         opener: &dyn Opener,
     ) -> Result<Introduction> {
+        fn auto<T: ToString>(value: Option<T>) -> String {
+            value.map_or_else(|| "auto".to_string(), |value| value.to_string())
+        }
         let algorithms = config.algorithms.iter().map(|choice| choice.to_string());
         let settings = format!(
             "version {}; algorithms [{}]; tile_bytes {}; threads {}; tcp_sockets {}; slot_bytes {}; credits {}; \
              device_engine {} {} {}",
             env!("CARGO_PKG_VERSION"),
             algorithms.collect::<Vec<_>>().join(","),
-            config.tile_bytes.map_or("auto".to_string(), |bytes| bytes.to_string()),
+            auto(config.tile_bytes),
             config.threads,
             config.tcp_sockets,
-            config.slot_bytes,
-            config.credits,
+            auto(config.slot_bytes),
+            auto(config.credits),
             config.device_engine,
-            config.device_blocks.map_or("auto".to_string(), |blocks| blocks.to_string()),
+            auto(config.device_blocks),
             config.device_threads,
         );
         let transports = transports.iter().map(|t| (t.name().to_string(), t.address())).collect();

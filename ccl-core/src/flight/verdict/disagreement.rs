@@ -80,20 +80,29 @@ pub(super) fn transfers(scene: &Scene<'_>) -> Option<Verdict> {
         (receives.fingerprint != sends.fingerprint).then_some((rank, peer, sends, *receives))
     });
     let (from, to, sends, receives) = differ.next()?;
+    let number = format!(" (transfer #{} between them)", sends.sequence);
+    Some(two_ends((from, sends), (to, receives), &number))
+}
+
+/// What is said of the two ends of a transfer that differ, and which of theirs it is.
+pub(super) fn two_ends(
+    (from, sends): (Rank, &CallState),
+    (to, receives): (Rank, &CallState),
+    which: &str,
+) -> Verdict {
     let text = format!(
-        "rank {from} sends {} x {} to rank {to}, which receives {} x {} (transfer #{} between them): they differ \
-         in {}; both ends of a transfer must give the same count and type",
+        "rank {from} sends {} x {} to rank {to}, which receives {} x {}{which}: they differ in {}; both ends of a \
+         transfer must give the same count and type",
         sends.count,
         sends.dtype,
         receives.count,
         receives.dtype,
-        sends.sequence,
         words::differences(
             &CallState { name: String::new(), ..sends.clone() },
             &CallState { name: String::new(), ..receives.clone() }
         ),
     );
-    Some(Verdict { blame: Blame::Disagreement, culprits: Vec::new(), sequence: Some(sends.sequence), text })
+    Verdict { blame: Blame::Disagreement, culprits: Vec::new(), sequence: Some(sends.sequence), text }
 }
 
 /// A rank that got a piece of another call, where the states do not show which: the ranks have moved on, or only the two

@@ -1,7 +1,9 @@
 //! Scenes and what is said of them.
 
+mod kernels;
+
 use super::*;
-use crate::flight::{CallState, KernelState, WaitFor, WaitState};
+use crate::flight::{CallState, WaitFor, WaitState};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1000 * SECOND;
@@ -480,53 +482,4 @@ mod properties {
             prop_assert_eq!(Reason::from_bytes(&reason.to_bytes()), Some(reason));
         }
     }
-}
-
-/// Kernels in the call with this number, or past the one before it.
-fn kernels(rank: Rank, number: u64, name: Option<&str>) -> (Rank, Option<RankState>) {
-    let of = |name: &str, number| CallState { algorithm: "packets on devices".into(), ..call(name, number) };
-    let kernels = KernelState {
-        calls: number + u64::from(name.is_some()),
-        running: name.map(|name| CallState { started_ns: Some(NOW - SECOND), ..of(name, number) }),
-        last: name.is_none().then(|| of("all_reduce", number - 1)),
-    };
-    (rank, Some(RankState { kernels: Some(kernels), ..state(rank, 3) }))
-}
-
-#[test]
-fn kernels_in_different_calls_and_ranks_without_a_kernel_are_named() {
-    let all = |other: Option<&str>| {
-        vec![kernels(0, 7, Some("all_reduce")), kernels(1, 7, Some("all_reduce")), kernels(2, 7, other)]
-    };
-    let verdict = judge(3, &TIMEOUT, &all(Some("broadcast")));
-    assert_eq!(
-        (verdict.blame, &verdict.culprits[..], verdict.sequence),
-        (Blame::Disagreement, &[2][..], Some(7))
-    );
-    assert!(verdict.text.starts_with("rank 2 asked for broadcast #7"), "{}", verdict.text);
-    let verdict = judge(3, &TIMEOUT, &all(None));
-    assert_eq!((verdict.blame, &verdict.culprits[..], verdict.sequence), (Blame::Absent, &[2][..], Some(7)));
-    assert!(verdict.text.starts_with("rank 2 never entered all_reduce #7"), "{}", verdict.text);
-}
-
-#[test]
-fn a_call_on_host_memory_that_others_make_by_kernels_is_told() {
-    let mut states =
-        vec![kernels(0, 7, Some("all_reduce")), kernels(1, 7, None), kernels(2, 7, Some("all_reduce"))];
-    if let Some(state) = &mut states[1].1 {
-        (state.calls, state.running) = (92, vec![call("all_reduce", 91)]);
-    }
-    let verdict = judge(3, &TIMEOUT, &states);
-    assert_eq!(
-        (verdict.blame, &verdict.culprits[..], verdict.sequence),
-        (Blame::Disagreement, &[1][..], Some(91))
-    );
-    let begin =
-        "rank 1 waits in all_reduce #91 (4096 x float, sum, ring) on host memory, kernels of ranks 0, 2 in";
-    assert!(verdict.text.starts_with(begin), "{}", verdict.text);
-    // Kernels of a rank run beside its calls on the host.
-    if let Some(state) = &mut states[0].1 {
-        (state.calls, state.running) = (92, vec![call("all_reduce", 91)]);
-    }
-    assert_ne!(judge(3, &TIMEOUT, &states).blame, Blame::Disagreement);
 }

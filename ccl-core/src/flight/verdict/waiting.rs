@@ -86,14 +86,17 @@ pub(super) fn absent(scene: &Scene<'_>) -> Option<Verdict> {
     Some(Verdict { blame: Blame::Absent, culprits: absent, sequence: Some(call.sequence), text })
 }
 
-/// A rank that others wait for in a transfer, and that waits for nobody and has not its end of it.
-pub(super) fn absent_from_transfer(scene: &Scene<'_>) -> Option<Verdict> {
+/// A rank that others wait for in a transfer, and that waits for nobody and has not its end of it. Who asks is heard first.
+pub(super) fn absent_from_transfer(scene: &Scene<'_>, reason: &Reason) -> Option<Verdict> {
     let has_end = |peer: Rank, rank: Rank, call: &CallState| {
         let mut ends = scene.transfers(peer);
         ends.any(|(other, end)| other == rank && end.sequence == call.sequence && end.name != call.name)
     };
+    let asks = |rank: &Rank| matches!(reason, Reason::Timeout { by, .. } if by == rank);
+    let mut ranks: Vec<Rank> = scene.states.keys().copied().collect();
+    ranks.sort_by_key(|rank| !asks(rank));
     let mut open =
-        scene.states.keys().flat_map(|rank| scene.transfers(*rank).map(|(peer, call)| (*rank, peer, call)));
+        ranks.into_iter().flat_map(|rank| scene.transfers(rank).map(move |(peer, call)| (rank, peer, call)));
     let (rank, peer, call) = open.find(|(rank, peer, call)| {
         scene.states.get(peer).is_some_and(|state| state.running.is_empty()) && !has_end(*peer, *rank, call)
     })?;

@@ -68,6 +68,7 @@ impl IbTransport {
         if let Some(trouble) = &mut lane.trouble {
             trouble.tries += 1;
         }
+        self.ports[old.rail].sent += old.sent;
         self.adapters[old.adapter].give_back(old.queue, old.entries);
         drop(old);
         for link in self.groups[self.lanes[at].group as usize].all_incoming() {
