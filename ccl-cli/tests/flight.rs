@@ -172,6 +172,10 @@ fn the_records_of_ranks_that_disagree_say_who() {
             comm.all_reduce_in_place(&mut [1.0f32; 3], ReduceOp::Sum).unwrap();
         }
         comm.all_reduce_in_place(&mut vec![1.0f64; 1 << 15], ReduceOp::Max).unwrap();
+        ready();
+        if comm.rank() == 2 {
+            wait_for_go();
+        }
         let error = match comm.rank() {
             2 => comm.all_reduce_in_place(&mut [1i64; 16], ReduceOp::Sum),
             _ => comm.all_reduce_in_place(&mut [1i32; 16], ReduceOp::Sum),
@@ -183,7 +187,11 @@ fn the_records_of_ranks_that_disagree_say_who() {
     let folder = Folder::new("records");
     let path = folder.0.to_str().unwrap();
     let variables = [("RDMACCL_FLIGHT_DIR", path), ("RDMACCL_FLIGHT_CALLS", "16")];
-    let ranks = start("the_records_of_ranks_that_disagree_say_who", 3, &variables);
+    let mut ranks = start("the_records_of_ranks_that_disagree_say_who", 3, &variables);
+    ranks.iter_mut().for_each(Rank::ready);
+    // Both others have asked before rank 2 does: of two ranks that differ nobody can say which one is wrong.
+    top(ranks[0].0.id(), |seen| [0, 1].iter().all(|&rank| seen["ranks"][rank]["running"][0]["sequence"] == 21));
+    ranks[2].go();
     for mut rank in ranks {
         let mut said = String::new();
         rank.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();

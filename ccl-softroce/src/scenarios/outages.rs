@@ -44,7 +44,7 @@ pub(super) const ONE_RAIL_LONG: Scenario = Scenario {
 };
 
 fn one_rail_long(stage: &mut Stage<'_>) -> Result<(), String> {
-    let job = Job { variables: &HASTY, ..job("all_reduce_perf", "-b 64K -e 64K -n 400 -w 5", &[0, 1]) };
+    let job = Job { variables: &HASTY, ..job("all_reduce_perf", "-b 64K -e 64K -n 1200 -w 5", &[0, 1]) };
     let running = job.start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let rail = &stage.network.hosts[0].rails[0];
@@ -66,8 +66,9 @@ pub(super) const RAIL_OUT_AND_IN: Scenario = Scenario {
 };
 
 fn rail_out_and_in(stage: &mut Stage<'_>) -> Result<(), String> {
+    // Several times as many calls as are made until the rail is back.
     let mut running =
-        job("all_reduce_perf", "-b 64K -e 64K -n 900 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
+        job("all_reduce_perf", "-b 64K -e 64K -n 4000 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let [busy, other] = busy_first(stage)?;
     let rail = stage.network.hosts[1].rails[busy].clone();
@@ -93,7 +94,7 @@ pub(super) const RAIL_OUT_FOR_GOOD: Scenario = Scenario {
 
 fn rail_out_for_good(stage: &mut Stage<'_>) -> Result<(), String> {
     let running =
-        job("all_reduce_perf", "-b 64K -e 64K -n 600 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
+        job("all_reduce_perf", "-b 64K -e 64K -n 2000 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let [busy, other] = busy_first(stage)?;
     stage.network.hosts[0].rails[busy].shut()?;
