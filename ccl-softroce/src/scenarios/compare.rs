@@ -25,12 +25,12 @@ pub(super) const FULL: Scenario = Scenario {
     hosts: 2,
     rails: 1,
     limit: Duration::from_secs(900),
-    run: |stage| compare(stage, 7, &["rc", "ud"], &SIZES, 20),
+    run: |stage| compare(stage, 7, &["rc", "ud"], &SIZES, 100),
 };
 
-/// What is measured, its bytes, and the calls of one round.
+/// What is measured, its bytes, and the calls of one round: half a second of each, since the emulator itself pauses for milliseconds.
 const SIZES: [(&str, u64, u32); 4] =
-    [("8 B", 8, 2000), ("1 KiB", 1 << 10, 2000), ("64 KiB", 1 << 16, 100), ("1 MiB", 1 << 20, 20)];
+    [("8 B", 8, 8000), ("1 KiB", 1 << 10, 8000), ("64 KiB", 1 << 16, 500), ("1 MiB", 1 << 20, 50)];
 const MIB: u64 = 1 << 20;
 
 /// What our calls use, and with which option.
