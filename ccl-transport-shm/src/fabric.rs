@@ -1,11 +1,12 @@
 //! The data path.
 
 use crate::lending::Told;
+use crate::pace::{self, TRIED_BYTES};
 use crate::ring::{Body, Corrupt, INLINE_BYTES, SHORT_BYTES};
 use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::simd::{Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
 use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
@@ -36,7 +37,7 @@ impl Fabric for ShmTransport {
             Some(Reservation { body: Body::Slot { number, at }, .. }) if len <= self.geometry.slot_bytes => {
                 let at = if at as usize + len <= self.geometry.slot_bytes { at } else { 0 };
                 sender.reserved = Some(Reservation { len, body: Body::Slot { number, at } });
-                return Ok(Some(self.outgoing[first].slot_piece(number, at, len)));
+                return Ok(Some(self.slot_piece(to, number, at, len)));
             }
             Some(Reservation { body: Body::Line, .. }) if len <= SHORT_BYTES => {
                 self.make_room(to, len)?;
@@ -57,7 +58,7 @@ impl Fabric for ShmTransport {
         }
         let (body, piece) = if in_slot {
             let (number, at) = self.take_slot(len)?;
-            (Body::Slot { number, at }, self.outgoing[first].slot_piece(number, at, len))
+            (Body::Slot { number, at }, self.slot_piece(to, number, at, len))
         } else {
             self.make_room(to, len)?;
             (Body::Line, self.outgoing[first].inline_piece(len))
@@ -255,9 +256,37 @@ impl ShmTransport {
         }
         let (slot, is_new) = self.pool.take().expect("a credit implies a slot: see `pool`");
         if is_new {
-            self.segment.populate_slots(slot..slot + 1).inspect_err(|_| self.pool.put(slot))?;
+            self.segment.populate_slots(slot..slot + 1).inspect_err(|_| self.pool.give_back(slot))?;
         }
         Ok((slot, self.pool.room_for(slot, len)))
+    }
+
+    /// The room in a slot for a message to all links of a sender.
+    #[inline]
+    fn slot_piece(&mut self, to: SenderId, slot: u32, at: u32, len: usize) -> PieceMut {
+        let links = &self.senders[to.0 as usize].links;
+        let piece = self.outgoing[links[0] as usize].slot_piece(slot, at, len);
+        if len >= 2 * TRIED_BYTES && self.trials.count() {
+            self.try_stores(slot, piece);
+        }
+        let links = &self.senders[to.0 as usize].links;
+        let is_far =
+            links.iter().any(|&link| self.paces[self.outgoing[link as usize].key.to as usize].is_far());
+        piece.stored(if is_far { Store::Streaming } else { Store::Cached })
+    }
+
+    /// Finds out how far the rank is that read this slot last.
+    #[cold]
+    fn try_stores(&mut self, slot: u32, piece: PieceMut) {
+        let Some(reader) = self.pool.last_reader(slot) else { return };
+        let (cached, streamed) = pace::attempt(piece);
+        let pace = &mut self.paces[reader as usize];
+        let is_news = pace.note(cached, streamed);
+        self.trials.done(pace.is_in_doubt());
+        if is_news {
+            let way = if pace.is_far() { "past the caches" } else { "into the caches" };
+            tracing::debug!(rank = self.rank, peer = reader, ?cached, ?streamed, "slots are written {way}");
+        }
     }
 
     /// Looks on all links for released slots: links with credits left do not look by themselves.
@@ -274,4 +303,76 @@ impl ShmTransport {
 pub(crate) fn corrupt(peer: Rank, Corrupt(what): Corrupt) -> Error {
     let what = format!("the shared memory of a link is damaged: {what}");
     ErrorKind::Transport { transport: "shm", peer: Some(peer), what, source: None }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ShmConfig;
+    use ccl_core::simd::Buffers;
+    use ccl_core::transport::conformance::{connect, receive, send};
+    use ccl_core::transport::{LinkKey, Transport};
+    use std::time::Duration;
+
+    /// Rank 0, who sends to two others.
+    fn three() -> Vec<ShmTransport> {
+        let mut ranks: Vec<_> =
+            (0..3).map(|rank| ShmTransport::new(rank, 3, &ShmConfig::default()).unwrap()).collect();
+        connect(&mut ranks, &[1, 2].map(|to| LinkKey { from: 0, to, channel: 0 }));
+        ranks
+    }
+
+    fn put_afar(transport: &mut ShmTransport, peer: usize) {
+        while !transport.paces[peer].is_far() {
+            transport.paces[peer].note(Duration::from_micros(2), Duration::from_micros(1));
+        }
+    }
+
+    #[test]
+    fn slots_that_any_far_rank_reads_are_written_past_the_caches() {
+        let mut t = three();
+        let [near, far, both] = [&[1][..], &[2], &[1, 2]].map(|peers| t[0].sender(peers, 0).unwrap());
+        put_afar(&mut t[0], 2);
+        let mut store_of = |to, len| {
+            let store = t[0].reserve(to, len).unwrap().unwrap().store();
+            t[0].let_go(to);
+            store
+        };
+        let stores = [near, far, both].map(|to| [64, SHORT_BYTES, 5000, 65536].map(|len| store_of(to, len)));
+        let [into, past] = [Store::Cached, Store::Streaming];
+        assert_eq!(stores, [[into; 4], [into, into, past, past], [into, into, past, past]]);
+    }
+
+    #[test]
+    fn what_is_written_past_the_caches_arrives() {
+        let mut t = three();
+        put_afar(&mut t[0], 2);
+        let to = t[0].sender(&[1, 2], 0).unwrap();
+        for (k, len) in [2049, 4095, 4097, 20_000, 65_535, 65_536].into_iter().enumerate() {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + k) as u8).collect();
+            assert!(t[0].send(to, Buffers::new(&bytes, &mut []).input(), k as u64).unwrap());
+            for rank in [1, 2] {
+                let from = t[rank].receiver(0, 0).unwrap();
+                assert_eq!(receive(&mut t[rank], from), Some((bytes.clone(), k as u64)), "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn trials_are_made_once_slots_come_back_and_leave_nothing_behind() {
+        let mut t = three();
+        let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+        let mut trials = 0;
+        for k in 0..2000u64 {
+            let bytes = vec![k as u8; 2 * TRIED_BYTES + 1];
+            let before = t[0].trials.left();
+            send(&mut t[0], to, &bytes, k);
+            trials += u32::from(t[0].trials.left() > before);
+            assert_eq!(receive(&mut t[1], from), Some((bytes, k)));
+        }
+        assert!((7..=125).contains(&trials), "{trials} trials");
+        let short = t[0].trials.left();
+        send(&mut t[0], to, &[1; 2 * TRIED_BYTES - 1], 0);
+        assert_eq!(t[0].trials.left(), short, "too short for one");
+    }
 }

@@ -10,6 +10,7 @@
 //! - *A short message is one cache line* written by the sender and read by the receiver: flag, tag
 //!   and bytes together.
 //! - *A piece for several peers is written once.*
+//! - *Far cores exchange bytes through main memory*, near ones from cache to cache, whichever they are found to be (`pace`).
 //! - *Memory of the user that peers can map* ([`SharedMemory`]) travels by reference: no byte of it is copied.
 //! - *A peer cannot crash us through the shared memory*: each word that comes from there is checked before
 //!   it is used, and a wrong one is an error that names the peer. (A peer that scribbles over payloads
@@ -68,6 +69,8 @@ mod lending;
 mod loans;
 #[cfg(not(loom))]
 mod mailbox;
+#[cfg(not(loom))]
+mod pace;
 #[cfg(not(loom))]
 mod park;
 #[cfg(not(loom))]

@@ -11,6 +11,7 @@
 //! slots are there from the first link on, so that no call pays for getting them; further ones are touched
 //! when all are in use, so memory grows with need only.
 
+use ccl_core::Rank;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -33,6 +34,8 @@ pub(crate) struct Pool {
     holders: Vec<u32>,
     /// For each slot: where in it the next piece goes.
     starts: Vec<u32>,
+    /// For each slot: who released it last.
+    readers: Vec<Option<Rank>>,
     slot_bytes: usize,
     /// Slots that the links may need at a time.
     needed: u32,
@@ -45,8 +48,8 @@ pub(crate) struct Pool {
 impl Pool {
     /// An account of slots of this length, so many of them warm.
     pub(crate) fn new(warm: u32, slot_bytes: usize) -> Pool {
-        let (free, holders, starts) = (VecDeque::new(), Vec::new(), Vec::new());
-        Pool { free, holders, starts, slot_bytes, needed: 0, capacity: 0, warm }
+        let (free, holders, starts, readers) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        Pool { free, holders, starts, readers, slot_bytes, needed: 0, capacity: 0, warm }
     }
 
     /// How many slots are to be warm. Before the first link is added.
@@ -67,6 +70,7 @@ impl Pool {
         self.free.reserve(self.capacity as usize - self.free.len());
         self.holders.reserve(self.capacity as usize - self.holders.len());
         self.starts.resize(self.capacity as usize, 0);
+        self.readers.resize(self.capacity as usize, None);
         let touched = self.holders.len() as u32;
         let warm = touched..self.warm.max(touched);
         self.free.extend(warm.clone());
@@ -118,9 +122,22 @@ impl Pool {
         self.holders[slot as usize] = messages;
     }
 
-    /// One holder is done with it.
+    /// Who read the slot last, so that its lines may lie in that rank's cache; nobody yet, if it is new.
     #[inline]
-    pub(crate) fn put(&mut self, slot: u32) {
+    pub(crate) fn last_reader(&self, slot: u32) -> Option<Rank> {
+        self.readers[slot as usize]
+    }
+
+    /// A slot that was taken is not used after all.
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        self.holders[slot as usize] = 0;
+        self.free.push_back(slot);
+    }
+
+    /// One holder, this rank, is done with it.
+    #[inline]
+    pub(crate) fn put(&mut self, slot: u32, reader: Rank) {
+        self.readers[slot as usize] = Some(reader);
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders == 0 {
@@ -149,14 +166,14 @@ mod tests {
         assert_eq!(pool.take(), None);
         assert_eq!(pool.grow(3), 0..2);
         assert_eq!(pool.take(), Some((0, false)));
-        pool.put(0);
+        pool.put(0, 1);
         assert_eq!(pool.take(), Some((1, false)), "the oldest free one");
         assert_eq!(pool.take(), Some((0, false)));
         assert!(pool.is_short());
         assert_eq!(pool.take(), Some((2, true)), "more memory only when nothing is free");
         assert_eq!(pool.take(), None);
-        pool.put(1);
-        pool.put(0);
+        pool.put(1, 1);
+        pool.put(0, 1);
         assert_eq!(pool.take(), Some((1, false)));
         assert_eq!(pool.grow(3), 3..3, "as many are warm as there shall be");
     }
@@ -167,7 +184,7 @@ mod tests {
         assert_eq!(pool.grow(2), 0..5);
         let taken = std::iter::repeat_with(|| {
             let (slot, _) = pool.take().unwrap();
-            pool.put(slot);
+            pool.put(slot, 1);
             slot
         });
         assert_eq!(taken.take(6).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 0]);
@@ -198,10 +215,12 @@ mod tests {
         pool.grow(1);
         let (slot, _) = pool.take().unwrap();
         pool.share(slot, 3);
-        pool.put(slot);
-        pool.put(slot);
+        assert_eq!(pool.last_reader(slot), None);
+        pool.put(slot, 1);
+        pool.put(slot, 3);
         assert_eq!(pool.take(), None);
-        pool.put(slot);
+        pool.put(slot, 2);
         assert_eq!(pool.take(), Some((slot, false)));
+        assert_eq!(pool.last_reader(slot), Some(2));
     }
 }

@@ -7,6 +7,7 @@ use crate::fabric::Sender;
 use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
+use crate::pace::{Pace, Trials};
 use crate::pool::{Pool, warm_slots};
 use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
@@ -41,6 +42,9 @@ pub struct ShmTransport {
     /// Links handed out in our segment.
     pub(crate) links: u32,
     pub(crate) pool: Pool,
+    /// How far each rank is.
+    pub(crate) paces: Box<[Pace]>,
+    pub(crate) trials: Trials,
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) directory: Directory,
@@ -85,6 +89,8 @@ impl ShmTransport {
                 warm_slots(geometry.slot_bytes, ranks, ranks).min(geometry.slots()),
                 geometry.slot_bytes,
             ),
+            paces: vec![Pace::default(); ranks as usize].into(),
+            trials: Trials::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             directory: Directory::new(rank, ranks),

@@ -121,7 +121,7 @@ impl Outgoing {
             match slot {
                 NO_SLOT => {}
                 LENT => self.lent -= 1,
-                slot => pool.put(slot),
+                slot => pool.put(slot, self.key.to),
             }
             self.elsewhere -= u32::from(slot != NO_SLOT);
             self.skip(1);
