@@ -44,6 +44,8 @@ pub struct ShmTransport {
     pub(crate) pool: Pool,
     /// How far each rank is.
     pub(crate) paces: Box<[Pace]>,
+    /// How many of them are far.
+    pub(crate) far: u32,
     pub(crate) trials: Trials,
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) incoming: Vec<Incoming>,
@@ -90,6 +92,7 @@ impl ShmTransport {
                 geometry.slot_bytes,
             ),
             paces: vec![Pace::default(); ranks as usize].into(),
+            far: 0,
             trials: Trials::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
