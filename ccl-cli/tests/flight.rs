@@ -190,7 +190,9 @@ fn the_records_of_ranks_that_disagree_say_who() {
     let mut ranks = start("the_records_of_ranks_that_disagree_say_who", 3, &variables);
     ranks.iter_mut().for_each(Rank::ready);
     // Both others have asked before rank 2 does: of two ranks that differ nobody can say which one is wrong.
-    top(ranks[0].0.id(), |seen| [0, 1].iter().all(|&rank| seen["ranks"][rank]["running"][0]["sequence"] == 21));
+    top(ranks[0].0.id(), |seen| {
+        [0, 1].iter().all(|&rank| seen["ranks"][rank]["running"][0]["sequence"] == 21)
+    });
     ranks[2].go();
     for mut rank in ranks {
         let mut said = String::new();

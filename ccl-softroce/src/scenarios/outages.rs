@@ -67,8 +67,8 @@ pub(super) const RAIL_OUT_AND_IN: Scenario = Scenario {
 
 fn rail_out_and_in(stage: &mut Stage<'_>) -> Result<(), String> {
     // Several times as many calls as are made until the rail is back.
-    let mut running =
-        job("all_reduce_perf", "-b 64K -e 64K -n 4000 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
+    let mut running = job("all_reduce_perf", "-b 64K -e 64K -n 4000 -w 5", &[0, 1])
+        .start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let [busy, other] = busy_first(stage)?;
     let rail = stage.network.hosts[1].rails[busy].clone();
@@ -93,8 +93,8 @@ pub(super) const RAIL_OUT_FOR_GOOD: Scenario = Scenario {
 };
 
 fn rail_out_for_good(stage: &mut Stage<'_>) -> Result<(), String> {
-    let running =
-        job("all_reduce_perf", "-b 64K -e 64K -n 2000 -w 5", &[0, 1]).start(&stage.network, stage.programs)?;
+    let running = job("all_reduce_perf", "-b 64K -e 64K -n 2000 -w 5", &[0, 1])
+        .start(&stage.network, stage.programs)?;
     traffic(stage)?;
     let [busy, other] = busy_first(stage)?;
     stage.network.hosts[0].rails[busy].shut()?;
