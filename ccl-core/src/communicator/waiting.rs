@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LAST_PIECES: Duration = Duration::from_millis(100);
 
 /// How long the control plane may take to know why a link is in disorder.
-const EXPLANATION: Duration = Duration::from_millis(200);
+const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// Why a call that waits may wait in vain.
 enum Trouble {
