@@ -42,7 +42,7 @@ pub(super) const ONE_RAIL_LONG: Scenario = Scenario {
     proves: "the only rail's cable is out until the devices have given up: new queue pairs go on when it is back, 0 wrong",
     hosts: 2,
     rails: 1,
-    limit: Duration::from_secs(90),
+    limit: Duration::from_secs(180),
     run: one_rail_long,
 };
 
@@ -65,7 +65,7 @@ pub(super) const RAIL_OUT_AND_IN: Scenario = Scenario {
     proves: "one of two rails goes down in the middle of all-reduces and comes back: they move to the other and return, 0 wrong",
     hosts: 2,
     rails: 2,
-    limit: Duration::from_secs(90),
+    limit: Duration::from_secs(180),
     run: rail_out_and_in,
 };
 
@@ -92,7 +92,7 @@ pub(super) const RAIL_OUT_FOR_GOOD: Scenario = Scenario {
     proves: "one of two rails is shut in the middle of all-reduces and stays so: they end on the other, 0 wrong",
     hosts: 2,
     rails: 2,
-    limit: Duration::from_secs(90),
+    limit: Duration::from_secs(180),
     run: rail_out_for_good,
 };
 
