@@ -15,6 +15,7 @@
 mod event;
 mod fault;
 mod judge;
+mod lag;
 mod random;
 mod report;
 mod runner;

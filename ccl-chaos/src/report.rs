@@ -7,6 +7,7 @@ mod table;
 use crate::RunOptions;
 use crate::event::Event;
 use crate::judge::{Class, Complaint, Judgement, judge};
+use crate::lag;
 use crate::runner::{self, Record};
 use crate::trial::Trial;
 use std::collections::BTreeMap;
@@ -35,9 +36,20 @@ pub(crate) fn run(options: &RunOptions) -> Result<bool, String> {
                 break;
             }
             let trial = Trial::draw(options.seed, number, options.kind);
-            let record = runner::run(&trial, &folder.join(number.to_string()))?;
-            let judgement = judge(&trial, &record, Duration::from_millis(options.at_once_ms));
+            let mut runs = 0;
+            let (record, judgement) = loop {
+                let (record, lag) = lag::during(|| runner::run(&trial, &folder.join(number.to_string())));
+                let record = record?;
+                let judgement = judge(&trial, &record, Duration::from_millis(options.at_once_ms));
+                runs += 1;
+                if !lag::excuses(lag, &judgement.complaints, runs) {
+                    break (record, judgement);
+                }
+                println!("\ntrial {number} is run again: the machine stalled for {} ms", lag.as_millis());
+                print_complaints(&judgement.complaints);
+            };
             let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            tally.again += u64::from(runs - 1);
             tally.add(&trial, &record, judgement, options.only.is_some());
             let done = tally.trials;
             if done.is_multiple_of(50) {
@@ -75,6 +87,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<bool, String> {
 #[derive(Default)]
 struct Tally {
     trials: u64,
+    /// Runs that do not count, as the machine stalled.
+    again: u64,
     failed: Vec<(Trial, Vec<Complaint>)>,
     table: Table,
     sights: sight::Sights,
@@ -90,10 +104,7 @@ impl Tally {
         }
         if !judgement.complaints.is_empty() {
             println!("\ntrial {} went wrong: {} of {} ranks", trial.number, trial.kind.name(), trial.ranks);
-            for Complaint { class, rank, what } in &judgement.complaints {
-                let who = rank.map_or_else(String::new, |rank| format!("rank {rank}: "));
-                println!("  {class:?}: {who}{what}");
-            }
+            print_complaints(&judgement.complaints);
             println!("  again: {}", trial.again());
             if !show {
                 print_log(trial, record);
@@ -109,12 +120,13 @@ impl Tally {
         let all: usize = self.failed.iter().map(|(_, complaints)| complaints.len()).sum();
         format!(
             "seed {}: {} trials in {:.0} s: {hangs} hangs, {wrong} wrong results, {leaks} leaks, {accusations} false \
-             accusations, {} other complaints; {} trials went wrong",
+             accusations, {} other complaints; {} trials went wrong, {} runs were made again as the machine stalled",
             options.seed,
             self.trials,
             took.as_secs_f64(),
             all - hangs - wrong - leaks - accusations,
-            self.failed.len()
+            self.failed.len(),
+            self.again
         )
     }
 
@@ -140,11 +152,19 @@ impl Tally {
         let outcome = serde_json::json!({
             "seed": options.seed,
             "trials": self.trials,
+            "again": self.again,
             "seconds": took.as_secs_f64(),
             "kinds": self.table.json(),
             "failed": failed,
         });
         std::fs::write(path, format!("{outcome:#}\n")).map_err(|e| format!("{}: {e}", path.display()))
+    }
+}
+
+fn print_complaints(complaints: &[Complaint]) {
+    for Complaint { class, rank, what } in complaints {
+        let who = rank.map_or_else(String::new, |rank| format!("rank {rank}: "));
+        println!("  {class:?}: {who}{what}");
     }
 }
 

@@ -58,16 +58,16 @@ impl Job<'_> {
 }
 
 impl Running {
-    /// Returns when a rank has printed this.
-    pub(crate) fn has_said(&mut self, rank: usize, text: &str, deadline: Instant) -> Result<(), String> {
-        let process = &mut self.ranks[rank];
-        wait_until(&format!("rank {rank} to say '{text}'"), deadline, || {
-            let ended = process.has_ended();
-            let said = process.said();
-            if ended && !said.contains(text) {
-                return Err(format!("rank {rank} ended without saying '{text}':\n{said}"));
+    /// Returns when one of these ranks has printed this.
+    pub(crate) fn has_said(&mut self, ranks: &[usize], text: &str, deadline: Instant) -> Result<(), String> {
+        wait_until(&format!("one of ranks {ranks:?} to say '{text}'"), deadline, || {
+            let ended = ranks.iter().all(|rank| self.ranks[*rank].has_ended());
+            let said: Vec<String> = ranks.iter().map(|rank| self.ranks[*rank].said()).collect();
+            let is_said = said.iter().any(|said| said.contains(text));
+            if ended && !is_said {
+                return Err(format!("ranks {ranks:?} ended without saying '{text}':\n{}", said.join("\n")));
             }
-            Ok(said.contains(text))
+            Ok(is_said)
         })
     }
 

@@ -281,7 +281,7 @@ fn who_gives_up_tells_the_other_end() {
 fn a_peer_that_dies_in_the_middle_of_a_repair_is_an_error_in_the_end() {
     let fake = Fake::start(&hosts::script(2, 2));
     for steps in [0, 1, 2, 3, 5, 8] {
-        let mut t = pair(1, |config| config.recovery = Duration::from_millis(30));
+        let mut t = pair(1, |config| config.recovery = Duration::from_secs(1));
         let mut traffic = Traffic::new(&mut t, 1);
         traffic.run(&mut t, 5);
         fake.run("complete status=IBV_WC_RETRY_EXC_ERR on=h0r0");

@@ -2,6 +2,7 @@
 
 use ccl::config::{Profile, Threads};
 use ccl::cost::Constants;
+use ccl::flight::{Page, RankState};
 use ccl::{
     Buffers, Call, Collective, Communicator, Config, DataType, ErrorKind, ReduceOp, SharedMemory, UniqueId,
 };
@@ -158,29 +159,35 @@ fn a_shared_call_in_a_group_meets_one_by_itself() {
 /// A call that one rank does not make ends with an error that names it, whatever thread waits for it.
 #[test]
 fn who_does_not_come_is_named() {
-    let (called, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let wait_for = |count: &AtomicU32, ranks: u32| {
+    let done = AtomicU32::new(0);
+    let wait_for = |is_so: &dyn Fn() -> bool| {
         let begin = Instant::now();
-        while count.load(Ordering::Acquire) < ranks {
+        while !is_so() {
             assert!(begin.elapsed() < Duration::from_secs(60), "the other ranks");
             std::thread::yield_now();
         }
     };
+    let page = || Page::of_process(std::process::id()).expect("one's own process").expect("a page");
     let errors = on_ranks(3, &config(Threads::Exactly(2)), |mut comm| {
         let mine = vec![1i64; 30_001];
         let mut sum = vec![0; mine.len()];
         comm.all_reduce(&mine, &mut sum, ReduceOp::Sum).expect("all are there");
         match comm.rank() {
-            // Whose deadline it is: the other one waits, or is about to.
+            // Whose deadline it is: the other one is in its second call.
             0 => {
+                let (name, page) = (comm.state().communicator, page());
+                let is_there = |state: &RankState| {
+                    let sequences = state.running.iter().map(|call| call.sequence);
+                    (state.communicator, state.rank) == (name, 2) && sequences.max() == Some(1)
+                };
+                wait_for(&|| page.states().iter().any(is_there));
                 comm.set_timeout(Duration::from_secs(1));
-                wait_for(&called, 1);
             }
             1 => {
-                wait_for(&done, 2);
+                wait_for(&|| done.load(Ordering::Acquire) == 2);
                 return None;
             }
-            _ => drop(called.fetch_add(1, Ordering::AcqRel)),
+            _ => {}
         }
         let error = comm.all_reduce(&mine, &mut sum, ReduceOp::Sum).expect_err("rank 1 does not come");
         done.fetch_add(1, Ordering::AcqRel);

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from failures import WORLD, Told, expect, initialise, on_ranks, scenarios, show, telling
+from failures import ABSENCE_SECONDS, WORLD, Told, expect, initialise, meet, on_ranks, scenarios, show, telling
 from fake import Fake
 from harness import Outcome
 from training import ddp
@@ -77,13 +77,14 @@ def absence(backend: str) -> None:
     """Rank 3 never calls: the others' calls end at the group's timeout, on their streams, and tell it."""
 
     def main(rank: int, fake: Fake, file: str) -> Told:
-        initialise(backend, rank, WORLD, file, 2)
+        initialise(backend, rank, WORLD, file, ABSENCE_SECONDS)
         x = torch.ones(4, device="cuda:0")
         dist.all_reduce(x)
         fake.synchronize(0)
         if rank == 3:
             dist.distributed_c10d._get_default_store().wait(["done 0", "done 1", "done 2"], timedelta(seconds=50))
             return Told(None, "late", time.monotonic())
+        meet("ready", rank, range(3))
         told = telling(lambda: ends(dist.all_reduce(x, async_op=True)))
         dist.distributed_c10d._get_default_store().set(f"done {rank}", "")
         return told
@@ -98,12 +99,12 @@ def absence_at_first_call(backend: str) -> None:
     """Rank 3 never comes to the first call on a device, which makes the communicator; calls on host memory go on."""
 
     def main(rank: int, fake: Fake, file: str) -> Told:
-        initialise(backend, rank, WORLD, file, 2)
+        initialise(backend, rank, WORLD, file, ABSENCE_SECONDS)
         told = Told(None, "stayed away", 0)
         if rank != 3:
+            meet("ready", rank, range(3))
             told = telling(lambda: dist.all_reduce(torch.ones(4, device="cuda:0")))
-        dist.distributed_c10d._get_default_store().set(f"done {rank}", "")
-        dist.distributed_c10d._get_default_store().wait([f"done {other}" for other in range(WORLD)], timedelta(seconds=50))
+        meet("done", rank, range(WORLD))
         host = torch.ones(4)
         dist.all_reduce(host)
         expect(float(host[0]) == WORLD, "the host's communicator works", {rank: told})

@@ -21,6 +21,8 @@ from harness import Job, Outcome, run_jobs
 WORLD = 4
 # How soon the others must know of a death: 2 s are promised, and printed; more is allowed where a machine is busy.
 DEATH_SECONDS = 10.0
+# How long ranks wait for one that never comes; none of the others comes so late, also where a machine is busy.
+ABSENCE_SECONDS = 8
 
 
 @dataclass
@@ -35,6 +37,13 @@ class Told:
 def initialise(backend: str, rank: int, world: int, file: str, seconds: float = 60) -> None:
     store = dist.FileStore(file, world)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=seconds))
+
+
+def meet(what: str, rank: int, ranks: range) -> None:
+    """Waits in the store until all these ranks are here: calls that begin behind it begin at about the same time."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"{what} {rank}", "")
+    store.wait([f"{what} {other}" for other in ranks], timedelta(seconds=50))
 
 
 def on_ranks(world: int, main: Callable[[int], object]) -> dict[int, object]:
@@ -154,14 +163,15 @@ def absence(backend: str, per_call: bool) -> None:
     """Rank 3 is there and never calls: the others' calls end at the group's timeout, or at their own."""
 
     def main(rank: int) -> Told:
-        initialise(backend, rank, WORLD, store, 60 if per_call else 2)
+        initialise(backend, rank, WORLD, store, 60 if per_call else ABSENCE_SECONDS)
         dist.barrier()
         if rank == 3:
             dist.distributed_c10d._get_default_store().wait(["done 0", "done 1", "done 2"], timedelta(seconds=50))
             return Told(None, "late", time.monotonic())
+        meet("ready", rank, range(3))
         start = time.monotonic()
         if per_call:
-            told = telling(lambda: dist.barrier(timeout=timedelta(seconds=2)))
+            told = telling(lambda: dist.barrier(timeout=timedelta(seconds=ABSENCE_SECONDS)))
         else:
             told = telling(lambda: dist.all_reduce(torch.ones(3)))
         told.at -= start
@@ -173,7 +183,8 @@ def absence(backend: str, per_call: bool) -> None:
         told = on_ranks(WORLD, main)
     show(told)
     del told[3]
-    print(f"MEASURED a rank that never calls: the others raised {max(one.at for one in told.values()):.2f} s after their call, of 2 s allowed")
+    slowest = max(one.at for one in told.values())
+    print(f"MEASURED a rank that never calls: the others raised {slowest:.2f} s after their call, of {ABSENCE_SECONDS} s allowed")
     expect(len(told) == 3 and all("rank 3" in one.text for one in told.values()), "every error names rank 3", told)
 
 
@@ -183,7 +194,7 @@ def absence_at_init(backend: str) -> None:
     def main(rank: int) -> Told:
         if rank == 2:
             return Told(None, "never came", 0)
-        return telling(lambda: initialise(backend, rank, WORLD, store, 3) or dist.barrier())
+        return telling(lambda: initialise(backend, rank, WORLD, store, ABSENCE_SECONDS) or dist.barrier())
 
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")

@@ -10,11 +10,12 @@ use crate::flight::{Entry, Reason};
 use crate::plan::Rank;
 use std::time::{Duration, Instant};
 
-/// A rank that has left may have done its part of a call before; for so long its last pieces are waited for.
+/// A rank that has left may have done its part of a call before; for so long its last pieces, and
+/// last words, are waited for.
 const LAST_PIECES: Duration = Duration::from_millis(100);
 
-/// How long the control plane may take to know why a link is in disorder.
-const EXPLANATION: Duration = Duration::from_millis(200);
+/// How long the control plane may take to know why a link is in disorder, also on a busy machine.
+const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// Why a call that waits may wait in vain.
 enum Trouble {
@@ -175,7 +176,7 @@ impl Communicator {
     pub(super) fn breaks(&mut self, error: Error) -> Error {
         let error = match error.kind() {
             // A peer that goes leaves its links in disorder; the control plane knows that it has gone, or will.
-            ErrorKind::Transport { .. } => self.health.wait_for_error(EXPLANATION).unwrap_or(error),
+            ErrorKind::Transport { peer, .. } => self.explanation(*peer).unwrap_or(error),
             // What the peer has asked for is known to the control plane.
             ErrorKind::Mismatch { peer, .. } => {
                 self.inquire(&Reason::Mismatch { by: self.rank, peer: *peer }).unwrap_or(error)
@@ -184,6 +185,15 @@ impl Communicator {
         };
         self.break_with(error.to_string());
         error
+    }
+
+    /// What the control plane knows of a link with this peer. That of one which has left in order needs little explanation.
+    fn explanation(&self, peer: Option<Rank>) -> Option<Error> {
+        let soon = self.health.wait_for_error(LAST_PIECES);
+        soon.or_else(|| match self.health.who_left(peer) {
+            Some(_) => None,
+            None => self.health.wait_for_error(EXPLANATION),
+        })
     }
 
     /// Takes no more calls, for this reason, which the others are told where they do not know.

@@ -6,7 +6,7 @@ use crate::cuda::*;
 use crate::failures::{an_abort_ends, ended, within};
 use crate::world::*;
 use std::ffi::c_void;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Elements from which on ranks ask for registrations, and not a multiple of anything.
 pub(crate) const COUNT: usize = (1 << 20) + 13;
@@ -31,15 +31,13 @@ fn sum(comm: Comm, from: *const c_void, into: *mut c_void, queue: &Queue<'_>) {
 
 /// Calls again until a call is made on registered buffers: the first one asks for them.
 pub(crate) fn until_mapped(comm: Comm, call: impl Fn()) {
-    let before = mapped(comm);
-    for _ in 0..200 {
-        call();
-        if mapped(comm) > before {
-            return;
-        }
+    let (before, begin) = (mapped(comm), Instant::now());
+    call();
+    while mapped(comm) == before {
+        assert!(begin.elapsed() < PATIENCE, "no call was made on registered buffers");
         std::thread::sleep(Duration::from_millis(5));
+        call();
     }
-    panic!("no call was made on registered buffers");
 }
 
 /// What all ranks get.

@@ -85,18 +85,24 @@ fn two_ranks_that_give_other_lengths_to_a_block_are_named_at_once() {
 #[test]
 fn who_is_absent_from_a_transfer_or_an_exchange_is_named_after_the_deadline() {
     let gpus = gpus(1, "");
-    let comms = within::<3>(&gpus, 1500);
+    let (comms, order) = (within::<3>(&gpus, 60_000), Order::default());
     // Rank 2 never sends. What rank 1 has not received is short, and rank 0 does not wait for it.
     on_threads(&comms, |rank, comm| {
         let (queue, at, into) = (gpus.queue(0), gpus.buffer(0, &[1; 4000]), gpus.buffer(0, &[1; 4000]));
         match rank {
             0 => {
+                // Whose deadline it is: the other one is in its call.
+                order.after(1);
+                ok(cclCommSetTimeout(comm, 5000));
                 ok(cclGroupStart());
                 ok(cclSend(at.send(), 900, FLOAT32, 1, comm, queue.handle));
                 ok(cclRecv(into.recv(), 900, FLOAT32, 2, comm, queue.handle));
                 ok(cclGroupEnd());
             }
-            1 => ok(cclRecv(into.recv(), 900, FLOAT32, 0, comm, queue.handle)),
+            1 => {
+                ok(cclRecv(into.recv(), 900, FLOAT32, 0, comm, queue.handle));
+                order.done();
+            }
             _ => {}
         }
         let text = ended(comm);
@@ -111,7 +117,7 @@ fn who_is_absent_from_a_transfer_or_an_exchange_is_named_after_the_deadline() {
         if rank == 0 {
             // Whose deadline it is: the other one is in its call.
             order.after(1);
-            ok(cclCommSetTimeout(comm, 1500));
+            ok(cclCommSetTimeout(comm, 5000));
         }
         if rank != 2 {
             ok(cclAlltoAll(at.send(), into.recv(), 100, FLOAT32, comm, queue.handle));
@@ -129,20 +135,19 @@ fn a_transfer_with_host_memory_is_told_apart() {
     // More than fits between the two.
     const COUNT: usize = 300_000;
     let gpus = gpus(1, "");
-    let (comms, order) = (within::<2>(&gpus, 60_000), Order::default());
+    let comms = within::<2>(&gpus, 60_000);
     on_threads(&comms, |rank, comm| {
         let text = if rank == 0 {
             let (queue, at) = (gpus.queue(0), gpus.buffer(0, &vec![1; 4 * COUNT]));
-            // Its deadline, when the other one is about to wait.
-            order.after(1);
-            ok(cclCommSetTimeout(comm, 2000));
+            // Whose deadline it is: the other one is in its call.
+            wait_for("rank 1's call", || running(comms[1]).is_some());
+            ok(cclCommSetTimeout(comm, 5000));
             ok(cclSend(at.send(), COUNT, FLOAT32, 1, comm, queue.handle));
             let text = ended(comm);
             queue.finish();
             text
         } else {
             let mut room = vec![0f32; COUNT];
-            order.done();
             assert_ne!(cclRecv(room.as_mut_ptr().cast(), COUNT, FLOAT32, 0, comm, 0), SUCCESS);
             last_error(0)
         };

@@ -60,7 +60,7 @@ fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
         before: "",
     };
     let mut running = job.start(&stage.network, stage.programs)?;
-    running.has_said(0, "(elements)", stage.deadline)?;
+    running.has_said(&[0], "(elements)", stage.deadline)?;
     running.kill(1);
     for (rank, said) in running.errors(stage.deadline)?.iter().enumerate().filter(|(rank, _)| *rank != 1) {
         if !said.contains("rank 1 (") {
