@@ -105,7 +105,7 @@ impl Pace {
 
 /// What the bytes of a trial take past the caches, into memory of our own.
 fn streamed() -> Duration {
-    let mut own = vec![0; TRIED_BYTES];
+    let mut own = [0; TRIED_BYTES];
     let into = Buffers::new(&[], &mut own).output().stored(Store::Streaming);
     let nothing = Buffers::new(&NOTHING, &mut []).input();
     let times = (0..STREAMED).map(|_| timed(|| into.copy_from(nothing)));
