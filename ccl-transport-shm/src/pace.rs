@@ -2,12 +2,12 @@
 //!
 //! A slot's lines lie in the cache of the rank that read them last. A rank on a near core takes them over for next to nothing, and its
 //! peer reads the new bytes from cache to cache. Between far cores (two sockets, two dies) each line makes the trip twice, and waits for it:
-//! bytes that go to main memory, and come from there, take a fifth of that time. Near cores lose with main memory.
+//! bytes that go to main memory, and come from there, take a fourth of that time. Near cores lose with main memory.
 //!
 //! Nobody can be asked which of the two it is: a guest does not see where its host runs it, and is moved about. So it is tried, now and then:
 //! stores into the caches, on the start of a slot that is about to be written anyway, until the bytes have left the core. What they are measured by is
-//! the same number of bytes past the caches into memory of our own, which takes the same wherever the peer is. Of that they took 0.4 to 3 times
-//! between near cores (up to 4 once slots were written past the caches), 4 to 10 times between far ones.
+//! the same number of bytes past the caches into memory of our own, which takes the same wherever the peer is. Of that they took, as medians of several kinds
+//! of calls, 0.5 to 1.2 times between near cores (2.7 times once slots were written past the caches), 4 to 8 times between far ones.
 
 use ccl_core::simd::{Buffers, PieceMut, Store};
 use std::hint::black_box;
@@ -20,7 +20,7 @@ pub(crate) const TRIED_BYTES: usize = 8192;
 /// What is copied by plain stores.
 const PLAIN_BYTES: usize = 1024;
 
-/// Slots that are written from one trial to the next: a trial takes about half as long as a piece of 64 KiB between near cores.
+/// Slots that are written from one trial to the next: so many that trials take next to no time.
 const SLOTS_A_TRIAL: u32 = 256;
 
 /// The same as long as nothing is known, or the last trial said something new.
