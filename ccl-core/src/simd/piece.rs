@@ -34,11 +34,11 @@ pub struct PieceMut {
 /// How a sink is written. The bytes are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// Into the caches: for what is read again soon, by whomever, such as slots of links.
+    /// Into the caches: for what is read again soon from a core nearby, such as slots of links.
     #[default]
     Cached,
     /// Past the caches, where the CPU has such stores and the piece is at least a page: for what is larger than
-    /// the caches. Ordered before everything that the thread stores after the call, like other stores.
+    /// the caches, or is read from a far core. Ordered before everything that the thread stores after the call, like other stores.
     Streaming,
 }
 
