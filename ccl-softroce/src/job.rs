@@ -2,6 +2,7 @@
 
 use crate::network::Network;
 use crate::peers::free_port;
+use crate::placement::Placement;
 use crate::process::{Process, wait_until};
 use std::path::Path;
 use std::time::Instant;
@@ -17,6 +18,7 @@ pub(crate) struct Job<'a> {
     pub(crate) variables: &'a [(&'a str, &'a str)],
     /// Words before each rank's program, such as a limit.
     pub(crate) before: &'a str,
+    pub(crate) processors: Placement,
 }
 
 /// A job whose ranks run.
@@ -41,7 +43,8 @@ impl Job<'_> {
             for (name, value) in self.variables {
                 set(name, (*value).into());
             }
-            Process::start_with(&line, &variables, self.before)
+            let before = format!("{}{}", self.processors.words(*host), self.before);
+            Process::start_with(&line, &variables, &before)
         };
         Ok(Running { ranks: self.placement.iter().enumerate().map(rank).collect::<Result<_, _>>()? })
     }

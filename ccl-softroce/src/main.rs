@@ -7,7 +7,7 @@
 //! anew, a deadline, and a line in the report; everything that it started or made is gone when it ends.
 //!
 //! `cargo xtask softroce` builds and starts it, in a guest where the machine's kernel has no RDMA. It needs root, and
-//! the programs ip, rdma, tc, modprobe, setpriv and prlimit. `docs/softroce.md` says how to read it.
+//! the programs ip, rdma, tc, modprobe, setpriv, taskset and prlimit. `docs/softroce.md` says how to read it.
 
 // A command-line program talks to people.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -17,6 +17,7 @@ mod faults;
 mod job;
 mod network;
 mod peers;
+mod placement;
 mod process;
 mod report;
 mod scenarios;

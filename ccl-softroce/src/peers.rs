@@ -2,6 +2,7 @@
 //! must be able to do.
 
 use crate::network::Rail;
+use crate::placement::Placement;
 use crate::process::{Process, wait_until};
 use crate::sysfs;
 use std::net::TcpListener;
@@ -55,15 +56,16 @@ impl Pair {
     }
 }
 
-/// One-sided writes of `bytes`, in MiB/s on average.
+/// One-sided writes of `bytes` between the first two hosts, in MiB/s on average.
 pub(crate) fn write_bandwidth(
     ends: [&Rail; 2],
+    processors: Placement,
     bytes: u64,
     iterations: u32,
     deadline: Instant,
 ) -> Result<f64, String> {
-    let program = format!("ib_write_bw -F -s {bytes} -n {iterations}");
-    let said = start([&program, &program], "x", ends, deadline)?.finish(deadline)?;
+    let options = format!("--perform_warm_up -F -s {bytes} -n {iterations}");
+    let said = perftest(&format!("ib_write_bw {options}"), ends, processors, deadline)?;
     // #bytes #iterations BW-peak BW-average message-rate
     column(&said, bytes, 3)
 }
@@ -71,14 +73,25 @@ pub(crate) fn write_bandwidth(
 /// One-sided writes of `bytes` in turns: microseconds one way, the median.
 pub(crate) fn write_latency(
     ends: [&Rail; 2],
+    processors: Placement,
     bytes: u64,
     iterations: u32,
     deadline: Instant,
 ) -> Result<f64, String> {
-    let program = format!("ib_write_lat -F -s {bytes} -n {iterations}");
-    let said = start([&program, &program], "x", ends, deadline)?.finish(deadline)?;
+    let said = perftest(&format!("ib_write_lat -F -s {bytes} -n {iterations}"), ends, processors, deadline)?;
     // #bytes #iterations minimum maximum typical …
     column(&said, bytes, 4)
+}
+
+/// What a program of perftest says between the first two hosts.
+fn perftest(
+    line: &str,
+    ends: [&Rail; 2],
+    processors: Placement,
+    deadline: Instant,
+) -> Result<String, String> {
+    let [server, client] = [0, 1].map(|host| format!("{}{line}", processors.words(host)));
+    start([&server, &client], "x", ends, deadline)?.finish(deadline)
 }
 
 /// A number in the line of a perftest table that begins with `bytes`.

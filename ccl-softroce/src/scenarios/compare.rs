@@ -1,10 +1,16 @@
 //! Ours beside others on the same devices, in turns within one run: all-reduces beside Open MPI's over UCX, a link's
 //! bandwidth and latency beside perftest's. Everything is computed by the same processors, so ratios are what counts.
+//!
+//! Two hosts share one kernel here. It may put the programs of both on one processor while the other carries their packets, and whether
+//! it does makes a difference of two. So ours are bound, each host's to a processor of its own, as launchers do it; others are
+//! measured bound and free, for the better of the two is theirs.
 
 use super::rdma::job;
 use super::{Scenario, Stage};
+use crate::job::Job;
 use crate::network::Rail;
 use crate::peers::{write_bandwidth, write_latency};
+use crate::placement::Placement;
 use crate::process::Process;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,22 +72,27 @@ fn compare(
                 }
                 continue;
             }
-            for transport in transports {
-                for ((name, ..), us) in sizes.iter().zip(open_mpi(stage, transport, sizes)?) {
-                    keep(format!("all-reduce of {name}, Open MPI over UCX {transport}, us"), us);
+            for (transport, processors) in transports.iter().flat_map(|t| Placement::ALL.map(|p| (t, p))) {
+                for ((name, ..), us) in sizes.iter().zip(open_mpi(stage, transport, processors, sizes)?) {
+                    let how = processors.name();
+                    keep(format!("all-reduce of {name}, Open MPI over UCX {transport}, {how}, us"), us);
                 }
             }
         }
         let ends = [0, 1].map(|host| stage.network.hosts[host].rails[0].clone());
         let ends = [&ends[0], &ends[1]];
-        let theirs = write_bandwidth(ends, MIB, writes, stage.deadline)?;
-        keep("1 MiB one way, ib_write_bw, MiB/s".into(), theirs);
+        for processors in Placement::ALL {
+            let how = processors.name();
+            let theirs = write_bandwidth(ends, processors, MIB, writes, stage.deadline)?;
+            keep(format!("1 MiB one way, ib_write_bw, {how}, MiB/s"), theirs);
+            let theirs = write_latency(ends, processors, 8, 50 * writes, stage.deadline)?;
+            keep(format!("8 B one way, ib_write_lat, {how}, us"), theirs);
+        }
         for memory in &MEMORY {
-            let us = ours(stage, "broadcast_perf", MIB, writes, memory)?;
+            // The last rank's time: the root is through while its last pieces are under way.
+            let us = ours(stage, "broadcast_perf -a 3", MIB, writes, memory)?;
             keep(format!("1 MiB one way, ours (broadcast_perf){}, MiB/s", memory.name), 1e6 / us);
         }
-        let theirs = write_latency(ends, 8, 50 * writes, stage.deadline)?;
-        keep("8 B one way, ib_write_lat, us".into(), theirs);
         let us = ours(stage, "sendrecv_perf", 8, 50 * writes, &MEMORY[0])?;
         keep("8 B one way, ours (sendrecv_perf), us".into(), us);
     }
@@ -92,11 +103,13 @@ fn compare(
     Ok(())
 }
 
-/// Microseconds of one call between two hosts, whose result is checked. As many calls before are not counted: an emulated processor
+/// Microseconds of one call of a program, with options of its own, between two hosts, whose result is checked. As many calls before are not counted: an emulated processor
 /// translates what it runs for the first time.
 fn ours(stage: &Stage<'_>, program: &str, bytes: u64, calls: u32, memory: &OurMemory) -> Result<f64, String> {
-    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {calls} {}", memory.option);
-    let said = job(program, &arguments, &[0, 1]).run(&stage.network, stage.programs, stage.deadline)?;
+    let (program, options) = program.split_once(' ').unwrap_or((program, ""));
+    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {calls} {} {options}", memory.option);
+    let job = Job { processors: Placement::Bound, ..job(program, &arguments, &[0, 1]) };
+    let said = job.run(&stage.network, stage.programs, stage.deadline)?;
     time(&said, bytes).ok_or_else(|| format!("{program} printed no time:\n{said}"))
 }
 
@@ -109,14 +122,19 @@ fn time(table: &str, bytes: u64) -> Option<f64> {
 }
 
 /// The same of MPI_Allreduce, for all sizes.
-fn open_mpi(stage: &Stage<'_>, transport: &str, sizes: &[(&str, u64, u32)]) -> Result<Vec<f64>, String> {
+fn open_mpi(
+    stage: &Stage<'_>,
+    transport: &str,
+    processors: Placement,
+    sizes: &[(&str, u64, u32)],
+) -> Result<Vec<f64>, String> {
     let program = stage.programs.join("mpi_all_reduce");
     let arguments: String = sizes.iter().map(|(_, bytes, calls)| format!(" {bytes} {calls}")).collect();
-    let rank = |rail: &Rail| {
+    let rank = |(host, rail): (usize, &Rail)| {
         let set = format!("-x UCX_NET_DEVICES={}:1 -x UCX_IB_GID_INDEX={}", rail.device, rail.gid_index()?);
-        Ok::<_, String>(format!("-np 1 {set} {}{arguments}", program.display()))
+        Ok::<_, String>(format!("-np 1 {set} {}{}{arguments}", processors.words(host), program.display()))
     };
-    let ranks = stage.network.rails().map(rank).collect::<Result<Vec<_>, _>>()?;
+    let ranks = stage.network.rails().enumerate().map(rank).collect::<Result<Vec<_>, _>>()?;
     let line = format!(
         "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca pml ucx --mca btl self --mca osc ucx {}",
         ranks.join(" : ")

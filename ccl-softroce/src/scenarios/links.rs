@@ -3,6 +3,7 @@
 use super::{Scenario, Stage};
 use crate::network::{MTU, Rail};
 use crate::peers::{pingpong, pingpong_with_mtu, write_bandwidth, write_latency};
+use crate::placement::Placement;
 use crate::process::wait_until;
 use std::time::Duration;
 
@@ -184,10 +185,10 @@ fn perftest(stage: &mut Stage<'_>) -> Result<(), String> {
     let ends = [0, 1].map(|h| stage.network.hosts[h].rails[0].clone());
     let ends = [&ends[0], &ends[1]];
     for (name, bytes, iterations) in [("64KiB", 65536, 200), ("1MiB", 1 << 20, 20)] {
-        let value = write_bandwidth(ends, bytes, iterations, stage.deadline)?;
+        let value = write_bandwidth(ends, Placement::Free, bytes, iterations, stage.deadline)?;
         stage.measured(&format!("ib_write_bw_{name}_mib_per_second"), value);
     }
-    let value = write_latency(ends, 8, 1000, stage.deadline)?;
+    let value = write_latency(ends, Placement::Free, 8, 1000, stage.deadline)?;
     stage.measured("ib_write_lat_8B_microseconds", value);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::{Scenario, Stage};
 use crate::job::Job;
+use crate::placement::Placement;
 use std::time::Duration;
 
 pub(super) const ONE_HOST: Scenario = Scenario {
@@ -44,6 +45,7 @@ fn one_host(stage: &mut Stage<'_>) -> Result<(), String> {
             placement: &[0, 0],
             variables: &[],
             before: "",
+            processors: Placement::Free,
         };
         job.run(&stage.network, stage.programs, stage.deadline)?;
     }
@@ -58,6 +60,7 @@ fn killed(stage: &mut Stage<'_>) -> Result<(), String> {
         placement: &[0, 0, 0],
         variables: &[],
         before: "",
+        processors: Placement::Free,
     };
     let mut running = job.start(&stage.network, stage.programs)?;
     running.has_said(&[0], "(elements)", stage.deadline)?;

@@ -6,6 +6,7 @@ use crate::faults::locked_memory;
 use crate::job::Job;
 use crate::network::{Host, MTU, Rail};
 use crate::peers::free_port;
+use crate::placement::Placement;
 use crate::process::{Process, wait_until};
 use std::time::Duration;
 
@@ -256,7 +257,7 @@ fn refused(
 
 /// A program over RDMA, and nothing else, between hosts.
 pub(super) fn job<'a>(program: &'a str, arguments: &'a str, placement: &'a [usize]) -> Job<'a> {
-    Job { program, arguments, placement, variables: &RDMA, before: "" }
+    Job { program, arguments, placement, variables: &RDMA, before: "", processors: Placement::Free }
 }
 
 fn right(stage: &Stage<'_>, program: &str, arguments: &str, placement: &[usize]) -> Result<(), String> {

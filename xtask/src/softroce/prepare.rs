@@ -14,13 +14,14 @@ const KERNEL: &str = "linux-image-amd64";
 const DRIVERS: [&str; 4] = ["char", "infiniband", "net", "virtio"];
 
 /// Programs that the tests run, and the packages that they come from.
-const TOOLS: [(&str, &str); 14] = [
+const TOOLS: [(&str, &str); 15] = [
     ("ip", "iproute2"),
     ("rdma", "iproute2"),
     ("tc", "iproute2"),
     ("modprobe", "kmod"),
     ("prlimit", "util-linux"),
     ("setpriv", "util-linux"),
+    ("taskset", "util-linux"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
     ("ib_write_bw", "perftest"),
     // No program of its own: the part of libibverbs that knows rxe devices.
