@@ -1,9 +1,9 @@
 //! Ours beside others on the same devices, in turns within one run: all-reduces beside Open MPI's over UCX, a link's
 //! bandwidth and latency beside perftest's. Everything is computed by the same processors, so ratios are what counts.
 //!
-//! Two hosts share one kernel here. It may put the programs of both on one processor while the other carries their packets, and whether
-//! it does makes a difference of two. So ours are bound, each host's to a processor of its own, as launchers do it; others are
-//! measured bound and free, for the better of the two is theirs.
+//! Two hosts share one kernel here. It may put the programs of both on one processor while the other carries their packets, which takes
+//! twice as long; bound to a processor each, which launchers do, a program that polls is in the way of its own packets. Everything
+//! is measured bound and free, for each has the better of the two to its name.
 
 use super::rdma::job;
 use super::{Scenario, Stage};
@@ -60,41 +60,39 @@ fn compare(
 ) -> Result<(), String> {
     let mut measured = Rounds::new();
     let mut keep = |name: String, value: f64| measured.entry(name).or_default().push(value);
-    for round in 0..rounds {
+    for (round, processors) in (0..rounds).flat_map(|round| Placement::ALL.map(|p| (round, p))) {
+        let how = processors.name();
         // Neither is always the first.
         for is_ours in [round % 2 == 1, round % 2 == 0] {
             if is_ours {
-                for (name, bytes, calls) in sizes {
-                    for memory in &MEMORY {
-                        let us = ours(stage, "all_reduce_perf", *bytes, *calls, memory)?;
-                        keep(format!("all-reduce of {name}, ours{}, us", memory.name), us);
-                    }
+                for ((name, bytes, calls), memory) in
+                    sizes.iter().flat_map(|s| MEMORY.iter().map(move |m| (s, m)))
+                {
+                    let us = ours(stage, "all_reduce_perf", processors, *bytes, *calls, memory.option)?;
+                    keep(format!("all-reduce of {name}, ours{}, {how}, us", memory.name), us);
                 }
                 continue;
             }
-            for (transport, processors) in transports.iter().flat_map(|t| Placement::ALL.map(|p| (t, p))) {
+            for transport in transports {
                 for ((name, ..), us) in sizes.iter().zip(open_mpi(stage, transport, processors, sizes)?) {
-                    let how = processors.name();
                     keep(format!("all-reduce of {name}, Open MPI over UCX {transport}, {how}, us"), us);
                 }
             }
         }
         let ends = [0, 1].map(|host| stage.network.hosts[host].rails[0].clone());
         let ends = [&ends[0], &ends[1]];
-        for processors in Placement::ALL {
-            let how = processors.name();
-            let theirs = write_bandwidth(ends, processors, MIB, writes, stage.deadline)?;
-            keep(format!("1 MiB one way, ib_write_bw, {how}, MiB/s"), theirs);
-            let theirs = write_latency(ends, processors, 8, 50 * writes, stage.deadline)?;
-            keep(format!("8 B one way, ib_write_lat, {how}, us"), theirs);
-        }
+        let theirs = write_bandwidth(ends, processors, MIB, writes, stage.deadline)?;
+        keep(format!("1 MiB one way, ib_write_bw, {how}, MiB/s"), theirs);
         for memory in &MEMORY {
             // The last rank's time: the root is through while its last pieces are under way.
-            let us = ours(stage, "broadcast_perf -a 3", MIB, writes, memory)?;
-            keep(format!("1 MiB one way, ours (broadcast_perf){}, MiB/s", memory.name), 1e6 / us);
+            let options = format!("-a 3 {}", memory.option);
+            let us = ours(stage, "broadcast_perf", processors, MIB, writes, &options)?;
+            keep(format!("1 MiB one way, ours (broadcast_perf){}, {how}, MiB/s", memory.name), 1e6 / us);
         }
-        let us = ours(stage, "sendrecv_perf", 8, 50 * writes, &MEMORY[0])?;
-        keep("8 B one way, ours (sendrecv_perf), us".into(), us);
+        let theirs = write_latency(ends, processors, 8, 50 * writes, stage.deadline)?;
+        keep(format!("8 B one way, ib_write_lat, {how}, us"), theirs);
+        let us = ours(stage, "sendrecv_perf", processors, 8, 50 * writes, "")?;
+        keep(format!("8 B one way, ours (sendrecv_perf), {how}, us"), us);
     }
     for (name, mut values) in measured {
         values.sort_by(f64::total_cmp);
@@ -103,12 +101,18 @@ fn compare(
     Ok(())
 }
 
-/// Microseconds of one call of a program, with options of its own, between two hosts, whose result is checked. As many calls before are not counted: an emulated processor
+/// Microseconds of one call between two hosts, whose result is checked. As many calls before are not counted: an emulated processor
 /// translates what it runs for the first time.
-fn ours(stage: &Stage<'_>, program: &str, bytes: u64, calls: u32, memory: &OurMemory) -> Result<f64, String> {
-    let (program, options) = program.split_once(' ').unwrap_or((program, ""));
-    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {calls} {} {options}", memory.option);
-    let job = Job { processors: Placement::Bound, ..job(program, &arguments, &[0, 1]) };
+fn ours(
+    stage: &Stage<'_>,
+    program: &str,
+    processors: Placement,
+    bytes: u64,
+    calls: u32,
+    options: &str,
+) -> Result<f64, String> {
+    let arguments = format!("-b {bytes} -e {bytes} -n {calls} -w {calls} {options}");
+    let job = Job { processors, ..job(program, &arguments, &[0, 1]) };
     let said = job.run(&stage.network, stage.programs, stage.deadline)?;
     time(&said, bytes).ok_or_else(|| format!("{program} printed no time:\n{said}"))
 }
