@@ -1,7 +1,7 @@
 //! Ordered work in the background.
 
 use crate::Monitor;
-use crate::sys::spawn_quiet;
+use crate::sys::{spawn_quiet, take_short_turns};
 use ccl_core::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,6 +138,11 @@ impl Drop for Stream {
 
 /// The thread.
 fn work(state: &Monitor<State>) {
+    if !take_short_turns() {
+        tracing::debug!(
+            "this stream's thread has turns like any other: beside computation its peers wait for it longer"
+        );
+    }
     let mut since_callback = Ok(());
     loop {
         let mut waiting = state.wait_until(None, |state| !state.queue.is_empty() || state.closing);

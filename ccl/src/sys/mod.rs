@@ -1,5 +1,5 @@
 //! The only place of this crate that needs unsafe code: the cell behind a [`Turnstile`], the
-//! signal mask of threads, and memory that other processes look at.
+//! signal mask and the turns of threads, and memory that other processes look at.
 
 mod cell;
 mod line;
@@ -7,7 +7,11 @@ mod line;
 pub(crate) mod page;
 #[cfg(not(loom))]
 mod quiet;
+#[cfg(not(loom))]
+mod slice;
 
 pub use line::{Entered, Turn, Turnstile};
 #[cfg(not(loom))]
 pub use quiet::spawn_quiet;
+#[cfg(not(loom))]
+pub(crate) use slice::take_short_turns;
