@@ -8,10 +8,11 @@ use ccl_core::{Error, Result};
 pub struct ShmConfig {
     /// Longest piece in bytes: a multiple of 4096, at most 64 MiB.
     pub slot_bytes: usize,
-    /// Pieces on a link that may be published and not yet released: 1 … 1024; at most 8 of them in slots.
+    /// Pieces on a link that may be published and not yet released: 1 … 1024; at most 8 of them in
+    /// slots, and 16 where ranks share cores.
     pub credits: u32,
     /// Links on which one rank may send; `None`: 32 per peer, at least 256. They take address space
-    /// (up to 8 slots each, and room for short pieces), and memory only when they are used.
+    /// (up to 16 slots each, and room for short pieces), and memory only when they are used.
     pub max_links: Option<u32>,
     /// Names the host, where the system's own identity is wrong (`RDMACCL_HOSTID`): ranks with different
     /// names do not share memory.
@@ -39,7 +40,7 @@ impl ShmConfig {
         let slots = max_links.checked_mul(self.credits).map(|_| geometry.slots());
         let bytes = slots.and_then(|slots| u64::from(slots).checked_mul(self.slot_bytes as u64));
         if max_links == 0 || bytes.is_none_or(|bytes| bytes > 1 << 44) {
-            let (slots, bytes) = (geometry.slots_per_link(), self.slot_bytes);
+            let (slots, bytes) = (geometry.slots_per_link(true), self.slot_bytes);
             let what = format!("{max_links} links of {slots} slots of {bytes} bytes");
             return refuse(what, "at least one link, and at most 16 TiB of slots");
         }

@@ -183,15 +183,17 @@ impl ShmTransport {
     fn add(&mut self, peer: Rank, new: &NewLinks, first: u32, word: &Blob) -> Result<()> {
         let Peer { segment, lender, .. } = &self.peers[&peer];
         self.barrier &= word.barrier;
+        let slots = self.slots_per_link();
         for (link, &channel) in (first..).zip(&new.to) {
             let key = LinkKey { from: self.rank, to: peer, channel };
             self.directory.add_outgoing(peer, channel, self.outgoing.len() as u32);
-            self.outgoing.push(Outgoing::new(key, Arc::clone(&self.segment), link, Arc::clone(segment)));
-            self.segment.populate_slots(self.pool.grow(self.geometry.slots_per_link()))?;
+            let (own, theirs) = (Arc::clone(&self.segment), Arc::clone(segment));
+            self.outgoing.push(Outgoing::new(key, own, link, theirs, slots));
+            self.segment.populate_slots(self.pool.grow(slots))?;
         }
         if !new.from.is_empty() {
             // They are as many at the peer. Those of its other links come in as they are read.
-            let warm = self.pool.warm().min(self.geometry.slots_per_link());
+            let warm = self.pool.warm().min(slots);
             segment.populate_slots(0..warm)?;
         }
         for (link, &channel) in (word.first..).zip(&new.from) {

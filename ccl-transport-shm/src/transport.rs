@@ -41,6 +41,8 @@ pub struct ShmTransport {
     pub(crate) barrier: bool,
     /// Links handed out in our segment.
     pub(crate) links: u32,
+    /// Whether the ranks of this host share its cores.
+    is_crowded: bool,
     pub(crate) pool: Pool,
     /// How far each rank is.
     pub(crate) paces: Box<[Pace]>,
@@ -87,6 +89,7 @@ impl ShmTransport {
             peers: HashMap::new(),
             barrier: sys::register_barrier(),
             links: 0,
+            is_crowded: false,
             pool: Pool::new(
                 warm_slots(geometry.slot_bytes, ranks, ranks).min(geometry.slots()),
                 geometry.slot_bytes,
@@ -101,6 +104,11 @@ impl ShmTransport {
             lending: Lending::new(ranks),
             borrowed: Vec::new(),
         })
+    }
+
+    /// Messages of one link that may be in slots at a time.
+    pub(crate) fn slots_per_link(&self) -> u32 {
+        self.geometry.slots_per_link(self.is_crowded)
     }
 
     /// Whether something has come that was not there at the last look; and what to be woken for.
@@ -120,7 +128,7 @@ impl Transport for ShmTransport {
         Capabilities {
             slot_bytes: self.geometry.slot_bytes,
             credits: self.geometry.credits,
-            slots: self.geometry.slots_per_link(),
+            slots: self.slots_per_link(),
             inline_bytes: INLINE_BYTES,
             short_bytes: SHORT_BYTES,
             shared_slots: true,
@@ -131,6 +139,7 @@ impl Transport for ShmTransport {
     }
 
     fn set_crowd(&mut self, ranks: u32, cores: u32) {
+        self.is_crowded = ranks > cores;
         let warm = warm_slots(self.geometry.slot_bytes, ranks, cores);
         self.pool.set_warm(warm.min(self.geometry.slots()));
     }

@@ -23,6 +23,8 @@
 //! since a move waits for all of its sources and combines them in the plan's order, so do any other steps:
 //! timing does not show in results.
 //!
+//! A lane whose later moves only take what others send is run in stages: some tiles are sent before as many are taken.
+//!
 //! Tiles do not depend on each other, so several threads may run a [`Share`] of a call's tiles each, with a schedule
 //! of the same program that is bound to links of its own.
 //!
@@ -40,6 +42,7 @@ mod quick;
 mod references;
 mod run;
 mod schedule;
+mod stages;
 mod tag;
 mod task;
 mod uneven;

@@ -64,7 +64,7 @@ impl Machine {
         for landing in &self.landings {
             let allowed = if buffers.is_in_place() { landing.may.in_place } else { landing.may.apart };
             let span = task.operands[landing.sink as usize].span;
-            let tiles = share.tiles(task.tiles[landing.lane as usize]);
+            let tiles = share.tiles(task.tiles_of(landing.lane));
             let skip = (tiles.start * task.tile).min(span.len);
             let len = (span.len - skip).min(tiles.len() * task.tile);
             if allowed && task.tile.min(len) >= task.refers.piece {

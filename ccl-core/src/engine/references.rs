@@ -167,8 +167,10 @@ impl Schedule {
         let lent = machine.lending.open.last().filter(|_| machine.running == 0)?;
         let index = machine.lanes.partition_point(|lane| lane.end <= lent.at);
         let (lane, end) = (machine.lanes.get(index)?, &self.ends[lent.end as usize]);
+        let stage = self.task.as_ref()?.stages[index];
         let on = WaitOn::Credit { peers: &end.peers, channel: end.channel };
-        Some(Wait { lane: index, mv: (lent.at - lane.first) as usize, tile: lane.tile.saturating_sub(1), on })
+        let (mv, tile) = ((lent.at - stage.base) as usize, lane.tile.saturating_sub(1));
+        Some(Wait { lane: stage.lane as usize, mv, tile, on })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Running a schedule, step by step.
 
 use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
+use super::stages::Stage;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -75,10 +76,11 @@ impl Schedule {
         }
         let mut moved = false;
         for index in 0..machine.lanes.len() {
+            let until = if task.is_staged { machine.until(task, index) } else { machine.lanes[index].tiles };
             for _ in 0..machine.quantum {
                 // Not copied: what was just written in parts is slow to be read as a whole.
                 let lane = &machine.lanes[index];
-                if lane.tile == lane.tiles {
+                if lane.tile == until {
                     break;
                 }
                 let quick = &task.quick[lane.at as usize];
@@ -126,8 +128,9 @@ impl Schedule {
     /// What the lanes wait for: those that the last step found blocked.
     pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
         let machine = &self.machine;
-        let blocked = |(_, lane): &(usize, &Lane)| self.is_running && lane.blocked != READY;
-        let lanes = machine.lanes.iter().enumerate().filter(blocked).filter_map(|(index, lane)| {
+        let stages = self.task.as_deref().map_or(&[][..], |task| &task.stages);
+        let blocked = |(lane, _): &(&Lane, &Stage)| self.is_running && lane.blocked != READY;
+        let lanes = machine.lanes.iter().zip(stages).filter(blocked).filter_map(|(lane, stage)| {
             let code = machine.moves[lane.at as usize];
             let on = match machine.operands[(code.from + lane.blocked) as usize] {
                 Operand::Receive { end, .. } => {
@@ -140,7 +143,8 @@ impl Schedule {
                 }
                 Operand::Input(_) | Operand::Output(_) | Operand::Scratch(_) => return None,
             };
-            Some(Wait { lane: index, mv: (lane.at - lane.first) as usize, tile: lane.tile, on })
+            let mv = (lane.at - stage.base) as usize;
+            Some(Wait { lane: stage.lane as usize, mv, tile: lane.tile, on })
         });
         lanes.chain(self.unsettled())
     }
@@ -149,7 +153,7 @@ impl Schedule {
     #[cold]
     fn explain(&self, lane: usize, stop: Stop) -> Error {
         let (Some(task), machine) = (&self.task, &self.machine) else { return not_started() };
-        let lane = &machine.lanes[lane];
+        let (stage, lane) = (&task.stages[lane], &machine.lanes[lane]);
         let peers = |end: u32| &self.ends[end as usize].peers;
         match stop {
             Stop::Fabric(error) => error,
@@ -177,7 +181,7 @@ impl Schedule {
                         self.spec.collective,
                         self.sequence,
                         self.rank,
-                        lane.at - lane.first,
+                        lane.at - stage.base,
                         lane.tile
                     ),
                     cause: format!(
@@ -230,6 +234,14 @@ impl Lane {
 }
 
 impl Machine {
+    /// The tile before which a stage must stop for now: what the one before it has done, and as far as it may be ahead of the one behind.
+    #[inline]
+    fn until(&self, task: &Task, index: usize) -> usize {
+        let stage = &task.stages[index];
+        let before = if stage.follows { self.lanes[index - 1].tile } else { self.lanes[index].tiles };
+        if stage.leads { before.min(self.lanes[index + 1].tile + stage.lead) } else { before }
+    }
+
     /// Makes the lane's next move, of whatever kind, and returns [`READY`], or returns the operand that it waits for.
     ///
     /// What was found ready stays ready (`peek` and `reserve` are idempotent), so a move that waits for a

@@ -3,6 +3,7 @@
 use super::layout::Place;
 use super::offers::Landing;
 use super::references::{Lending, Refers};
+use super::stages::{self, Stage};
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
@@ -58,7 +59,12 @@ impl Share {
 /// What a step works with: the bound program and where it is.
 #[derive(Debug)]
 pub(super) struct Machine {
+    /// Where the running call is: one for each of its task's stages.
     pub(super) lanes: Vec<Lane>,
+    /// The program's lanes, each as one stage.
+    pub(super) whole: Box<[Stage]>,
+    /// The same in all stages that they have.
+    pub(super) stages: Box<[Stage]>,
     pub(super) moves: Vec<Code>,
     pub(super) operands: Vec<Operand>,
     /// Whether contributions are combined; else there is nothing to scale.
@@ -100,7 +106,7 @@ impl<T: Transport> Links for T {
     }
 }
 
-/// A lane and where it is.
+/// A stage of a lane, and where it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     pub(super) first: u32,
@@ -158,10 +164,9 @@ impl Schedule {
     /// Binds the program of `rank`, which the verifier has accepted.
     pub fn bind(spec: &Spec, rank: Rank, program: &Program, links: &mut dyn Links) -> Result<Schedule> {
         let mut binder = Binder { spec, rank, links, operands: Vec::new(), ends: Vec::new() };
-        let (mut lanes, mut moves) = (Vec::new(), Vec::new());
+        let mut moves = Vec::new();
         let (mut scratch, mut widest) = (0, (0, 0));
         for (index, lane) in program.lanes.iter().enumerate() {
-            let first = moves.len() as u32;
             for mv in &lane.moves {
                 let from = binder.operands.len();
                 for source in &mv.from {
@@ -179,22 +184,16 @@ impl Schedule {
                 let refers = Refers::default();
                 moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
             }
-            lanes.push(Lane {
-                first,
-                end: moves.len() as u32,
-                at: first,
-                blocked: READY,
-                tile: 0,
-                skip: 0,
-                tiles: 0,
-            });
             scratch += lane.scratch;
         }
         // Every lane gets its turn within the bound of a step.
         const MOVES_PER_STEP: usize = 64;
+        let stages = stages::stages(program);
         let machine = Machine {
-            quantum: (MOVES_PER_STEP / lanes.len().max(1)).max(1),
-            lanes,
+            quantum: (MOVES_PER_STEP / stages.len().max(1)).max(1),
+            lanes: Vec::with_capacity(stages.len()),
+            whole: stages::whole(program).into(),
+            stages: stages.into(),
             moves,
             operands: binder.operands,
             reduces: spec.collective.reduces(),
@@ -249,9 +248,10 @@ impl Schedule {
     /// Tiles that the call which runs has done here, and all that it is to do here, over all lanes.
     pub fn progress(&self) -> (u64, u64) {
         let Some(task) = self.task.as_ref().filter(|_| self.is_running) else { return (0, 0) };
-        let lanes = self.machine.lanes.iter().zip(&task.tiles);
-        lanes.fold((0, 0), |(done, all), (lane, &tiles)| {
-            let share = self.share.tiles(tiles);
+        // A tile is done with the last of its stages.
+        let lanes = self.machine.lanes.iter().zip(&task.stages).filter(|(_, stage)| !stage.leads);
+        lanes.fold((0, 0), |(done, all), (lane, stage)| {
+            let share = self.share.tiles(stage.tiles);
             (done + (lane.tile - share.start) as u64, all + share.len() as u64)
         })
     }
@@ -281,8 +281,8 @@ impl Schedule {
         machine.lending.start();
         machine.is_to_offer = task.offers;
         machine.running = 0;
-        for (lane, &tiles) in machine.lanes.iter_mut().zip(&task.tiles) {
-            let Range { start: tile, end: tiles } = share.tiles(tiles);
+        for (lane, stage) in machine.lanes.iter_mut().zip(&task.stages) {
+            let Range { start: tile, end: tiles } = share.tiles(stage.tiles);
             *lane = Lane { at: lane.first, blocked: READY, tile, skip: tile * task.tile, tiles, ..*lane };
             machine.running += usize::from(tile < tiles);
         }
@@ -300,6 +300,16 @@ impl Schedule {
         if !machine.scratch_len.is_empty() {
             machine.scratch.fit(machine.scratch_len.len(), task.layout.longest_piece());
         }
+        machine.lanes.clear();
+        machine.lanes.extend(task.stages.iter().map(|&Stage { first, end, .. }| Lane {
+            first,
+            end,
+            at: first,
+            blocked: READY,
+            tile: 0,
+            skip: 0,
+            tiles: 0,
+        }));
         self.task = Some(Arc::clone(task));
         Ok(())
     }

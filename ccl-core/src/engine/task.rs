@@ -4,6 +4,7 @@ use super::layout::{Layout, Place};
 use super::quick::Quick;
 use super::references::ReferInCall;
 use super::schedule::{Code, Operand, Schedule};
+use super::stages::Stage;
 use super::tag::mix;
 use crate::error::{Error, Result};
 use crate::simd::{Reducer, Store};
@@ -17,8 +18,10 @@ pub struct Task {
     pub(super) operands: Box<[Bound]>,
     /// The program's moves, as they are made if the call is short.
     pub(super) quick: Box<[Quick]>,
-    /// How often each lane is run.
-    pub(super) tiles: Box<[usize]>,
+    /// What the program is run in.
+    pub(super) stages: Box<[Stage]>,
+    /// Whether some of them are of one lane.
+    pub(super) is_staged: bool,
     /// Bytes of a tile.
     pub(super) tile: usize,
     /// What whole elements have no bit of.
@@ -76,7 +79,7 @@ impl Schedule {
             Bound { operand, span, store: Store::Cached }
         };
         let operands: Box<[Bound]> = machine.operands.iter().map(bound).collect();
-        let tiles = machine.lanes.iter().map(|lane| {
+        let tiles_of = |lane: &Stage| {
             let moves = &machine.moves[lane.first as usize..lane.end as usize];
             let (Some(first), Some(last)) = (moves.first(), moves.last()) else { return 0 };
             if !layout.is_pairwise() {
@@ -88,7 +91,20 @@ impl Schedule {
             let longest =
                 own.iter().filter(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len).max();
             longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
-        });
+        };
+        let lanes: Vec<Stage> =
+            machine.whole.iter().map(|lane| Stage { tiles: tiles_of(lane), ..*lane }).collect();
+        // With one tile nothing can be ahead.
+        let is_staged = machine.stages.len() > lanes.len() && lanes.iter().any(|lane| lane.tiles > 1);
+        let piece = layout.longest_piece();
+        let staged = |stage: &Stage| {
+            let Stage { tiles, .. } = lanes[stage.lane as usize];
+            Stage { tiles, lead: stage.lead_of(piece), ..*stage }
+        };
+        let stages = match is_staged {
+            true => machine.stages.iter().map(staged).collect(),
+            false => lanes.into(),
+        };
         let refers = machine.lending.from().in_call(&layout);
         let is_quick = layout.tiles() == 1 && !layout.is_pairwise();
         let quick = machine.moves.iter().map(|code| match is_quick {
@@ -100,7 +116,8 @@ impl Schedule {
         });
         Ok(Task {
             quick: quick.collect(),
-            tiles: tiles.collect(),
+            stages,
+            is_staged,
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
             is_pairwise: layout.is_pairwise(),
@@ -158,6 +175,12 @@ impl Task {
         let operands = &self.operands[code.from as usize..code.end as usize];
         let bytes = operands.iter().find(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len);
         mix(tag, bytes.map_or(0, |bytes| bytes as u64 + 1))
+    }
+
+    /// How often the program's lane of this number is run.
+    pub(super) fn tiles_of(&self, lane: u32) -> usize {
+        let at = self.stages.partition_point(|stage| stage.lane < lane);
+        self.stages.get(at).map_or(0, |stage| stage.tiles)
     }
 
     /// How its buffers are cut.

@@ -55,7 +55,14 @@ pub(crate) struct Outgoing {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    pub(crate) fn new(key: LinkKey, own: Arc<Segment>, link: u32, peer: Arc<Segment>) -> Outgoing {
+    /// The sending end of this link of `own`, of whose messages so many may be in slots at a time.
+    pub(crate) fn new(
+        key: LinkKey,
+        own: Arc<Segment>,
+        link: u32,
+        peer: Arc<Segment>,
+        most_in_slots: u32,
+    ) -> Outgoing {
         let (credit, entries) = own.link(link);
         let credits = own.geometry().credits;
         Outgoing {
@@ -70,7 +77,7 @@ impl Outgoing {
             elsewhere: 0,
             oldest: 0,
             lent: 0,
-            most_in_slots: own.geometry().slots_per_link(),
+            most_in_slots,
             unsettled: false,
             reserved: false,
             starved: false,
