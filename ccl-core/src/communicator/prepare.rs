@@ -39,12 +39,13 @@ pub struct Explanation {
 /// one up to this size; above it the proof would be felt at start-up.
 const PROVE_UP_TO: u32 = 64;
 
-/// From which sizes mapped memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
-/// rank and with up to four ranks on each.
-pub(super) fn refer_from(is_crowded: bool) -> ReferFrom {
+/// From which sizes memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
+/// rank and with up to four ranks on each. Ranks that are all on hosts of their own share no caches: there a copy has only to take
+/// longer than the network's last acknowledgement, for which a call waits that has sent references.
+pub(super) fn refer_from(is_crowded: bool, are_apart: bool) -> ReferFrom {
     ReferFrom {
         piece: 8 << 10,
-        written_buffer: 2 << 20,
+        written_buffer: if are_apart { 64 << 10 } else { 2 << 20 },
         rooted_buffer: if is_crowded { 256 << 10 } else { 0 },
     }
 }
@@ -236,7 +237,7 @@ impl Communicator {
         let spec = self.spec(collective, root, algorithm)?;
         let shortcuts = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
-        let refer_from = refer_from(self.room == Room::Crowded);
+        let refer_from = refer_from(self.room == Room::Crowded, self.routes.are_all_apart());
         let bind = |routes: &mut Routes| {
             let rank = routes.rank();
             let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;

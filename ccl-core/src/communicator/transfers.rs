@@ -114,7 +114,7 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
-            schedule.allow_references(&program, &[may], refer_from(false))?;
+            schedule.allow_references(&program, &[may], refer_from(false, false))?;
             if self.routes.takes_offers() {
                 schedule.allow_offers(&program, &[may])?;
             }

@@ -25,7 +25,7 @@ impl Routes {
     }
 
     /// Whether each rank has a host of its own, so that no pieces stay on one. All ranks get the same answer.
-    pub(super) fn are_all_apart(&self) -> bool {
+    pub(in crate::communicator) fn are_all_apart(&self) -> bool {
         self.numbered_hosts().into_iter().eq(0..self.introductions.len() as Rank)
     }
 
