@@ -12,6 +12,7 @@
 //! takes has been sent; and as its links carry nothing of earlier tiles, nor anything later before it, they have a credit.
 
 use crate::plan::{Move, Program, Rank, Sink, Source};
+use std::collections::HashMap;
 
 /// Bytes of pieces that a stage may have sent before the next one takes its turn. What has left the caches before it is taken takes longer: with
 /// 1.5 MiB all-to-alls of 16 MiB between two cores took up to a half longer, and with 1 MiB those of 1 MiB between 8 ranks on two cores a third.
@@ -81,7 +82,7 @@ fn cut(program: &Program, cuts: impl Fn(&[Move]) -> Vec<usize>) -> Vec<Stage> {
 }
 
 /// What moves on both sides of a cut must not share: the order in which they use it is part of the plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shared {
     From(Rank, u16),
     To(Rank, u16),
@@ -111,19 +112,26 @@ fn shared(mv: &Move) -> Vec<Shared> {
 
 /// The moves before which a lane is cut: those that receive, behind some that send.
 fn cuts(moves: &[Move]) -> Vec<usize> {
-    let uses: Vec<Vec<Shared>> = moves.iter().map(shared).collect();
-    let (mut cuts, mut first) = (Vec::new(), 0);
-    for at in 1..moves.len() {
-        let receives = moves[at].from.iter().any(|source| matches!(source, Source::Link(_)));
-        let sends = |mv: &Move| mv.into.iter().any(|sink| matches!(sink, Sink::Links(_)));
-        if receives && moves[first..at].iter().any(sends) {
-            let (before, behind) = uses.split_at(at);
-            let behind: Vec<&Shared> = behind.iter().flatten().collect();
-            if !before.iter().flatten().any(|used| behind.contains(&used)) {
-                cuts.push(at);
-                first = at;
-            }
+    let mut spans: HashMap<Shared, (usize, usize)> = HashMap::new();
+    for (at, mv) in moves.iter().enumerate() {
+        for used in shared(mv) {
+            spans.entry(used).or_insert((at, at)).1 = at;
         }
+    }
+    // What begins to lie on both sides of a cut before each move, less what ends to.
+    let mut across = vec![0i64; moves.len() + 2];
+    for (first, last) in spans.into_values() {
+        across[first + 1] += 1;
+        across[last + 1] -= 1;
+    }
+    let (mut cuts, mut open, mut has_sent) = (Vec::new(), 0, false);
+    for (at, mv) in moves.iter().enumerate() {
+        open += across[at];
+        if has_sent && open == 0 && mv.from.iter().any(|source| matches!(source, Source::Link(_))) {
+            cuts.push(at);
+            has_sent = false;
+        }
+        has_sent |= mv.into.iter().any(|sink| matches!(sink, Sink::Links(_)));
     }
     cuts
 }
@@ -138,7 +146,6 @@ mod tests {
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{LocalHub, Transport as _};
     use crate::{DataType, ReduceOp};
-    use std::collections::HashMap;
     use std::sync::Arc;
 
     const RANKS: u32 = 4;
