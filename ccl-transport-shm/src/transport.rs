@@ -128,7 +128,8 @@ impl Transport for ShmTransport {
         Capabilities {
             slot_bytes: self.geometry.slot_bytes,
             credits: self.geometry.credits,
-            slots: self.slots_per_link(),
+            // The same on all ranks, whose hosts may be crowded or not.
+            slots: self.geometry.slots_per_link(false),
             inline_bytes: INLINE_BYTES,
             short_bytes: SHORT_BYTES,
             shared_slots: true,
