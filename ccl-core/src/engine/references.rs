@@ -3,6 +3,7 @@
 use super::layout::Layout;
 use super::run::{Wait, WaitOn};
 use super::schedule::{Code, Lane, Machine, Operand, Schedule};
+use super::stages::StageInCall;
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{self, Program, Rank, Referent, Spec};
@@ -167,7 +168,7 @@ impl Schedule {
         let lent = machine.lending.open.last().filter(|_| machine.running == 0)?;
         let index = machine.lanes.partition_point(|lane| lane.end <= lent.at);
         let (lane, end) = (machine.lanes.get(index)?, &self.ends[lent.end as usize]);
-        let stage = self.task.as_ref()?.stages[index];
+        let StageInCall { stage, .. } = self.task.as_ref()?.stages[index];
         let on = WaitOn::Credit { peers: &end.peers, channel: end.channel };
         let (mv, tile) = ((lent.at - stage.base) as usize, lane.tile.saturating_sub(1));
         Some(Wait { lane: stage.lane as usize, mv, tile, on })

@@ -1,7 +1,7 @@
 //! Running a schedule, step by step.
 
 use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
-use super::stages::Stage;
+use super::stages::StageInCall;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -129,23 +129,25 @@ impl Schedule {
     pub fn waits(&self) -> impl Iterator<Item = Wait<'_>> {
         let machine = &self.machine;
         let stages = self.task.as_deref().map_or(&[][..], |task| &task.stages);
-        let blocked = |(lane, _): &(&Lane, &Stage)| self.is_running && lane.blocked != READY;
-        let lanes = machine.lanes.iter().zip(stages).filter(blocked).filter_map(|(lane, stage)| {
-            let code = machine.moves[lane.at as usize];
-            let on = match machine.operands[(code.from + lane.blocked) as usize] {
-                Operand::Receive { end, .. } => {
-                    let end = &self.ends[end as usize];
-                    WaitOn::Piece { peer: end.peers[0], channel: end.channel }
-                }
-                Operand::Send { end, .. } => {
-                    let end = &self.ends[end as usize];
-                    WaitOn::Credit { peers: &end.peers, channel: end.channel }
-                }
-                Operand::Input(_) | Operand::Output(_) | Operand::Scratch(_) => return None,
-            };
-            let mv = (lane.at - stage.base) as usize;
-            Some(Wait { lane: stage.lane as usize, mv, tile: lane.tile, on })
-        });
+        let blocked = |(lane, _): &(&Lane, &StageInCall)| self.is_running && lane.blocked != READY;
+        let lanes = machine.lanes.iter().zip(stages).filter(blocked).filter_map(
+            |(lane, StageInCall { stage, .. })| {
+                let code = machine.moves[lane.at as usize];
+                let on = match machine.operands[(code.from + lane.blocked) as usize] {
+                    Operand::Receive { end, .. } => {
+                        let end = &self.ends[end as usize];
+                        WaitOn::Piece { peer: end.peers[0], channel: end.channel }
+                    }
+                    Operand::Send { end, .. } => {
+                        let end = &self.ends[end as usize];
+                        WaitOn::Credit { peers: &end.peers, channel: end.channel }
+                    }
+                    Operand::Input(_) | Operand::Output(_) | Operand::Scratch(_) => return None,
+                };
+                let mv = (lane.at - stage.base) as usize;
+                Some(Wait { lane: stage.lane as usize, mv, tile: lane.tile, on })
+            },
+        );
         lanes.chain(self.unsettled())
     }
 
@@ -153,7 +155,7 @@ impl Schedule {
     #[cold]
     fn explain(&self, lane: usize, stop: Stop) -> Error {
         let (Some(task), machine) = (&self.task, &self.machine) else { return not_started() };
-        let (stage, lane) = (&task.stages[lane], &machine.lanes[lane]);
+        let (StageInCall { stage, .. }, lane) = (&task.stages[lane], &machine.lanes[lane]);
         let peers = |end: u32| &self.ends[end as usize].peers;
         match stop {
             Stop::Fabric(error) => error,
@@ -237,9 +239,9 @@ impl Machine {
     /// The tile before which a stage must stop for now: what the one before it has done, and as far as it may be ahead of the one behind.
     #[inline]
     fn until(&self, task: &Task, index: usize) -> usize {
-        let stage = &task.stages[index];
+        let StageInCall { stage, lead, .. } = &task.stages[index];
         let before = if stage.follows { self.lanes[index - 1].tile } else { self.lanes[index].tiles };
-        if stage.leads { before.min(self.lanes[index + 1].tile + stage.lead) } else { before }
+        if stage.leads { before.min(self.lanes[index + 1].tile + lead) } else { before }
     }
 
     /// Makes the lane's next move, of whatever kind, and returns [`READY`], or returns the operand that it waits for.

@@ -3,7 +3,7 @@
 use super::layout::Place;
 use super::offers::Landing;
 use super::references::{Lending, Refers};
-use super::stages::{self, Stage};
+use super::stages::{self, Stage, StageInCall};
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
@@ -249,9 +249,9 @@ impl Schedule {
     pub fn progress(&self) -> (u64, u64) {
         let Some(task) = self.task.as_ref().filter(|_| self.is_running) else { return (0, 0) };
         // A tile is done with the last of its stages.
-        let lanes = self.machine.lanes.iter().zip(&task.stages).filter(|(_, stage)| !stage.leads);
-        lanes.fold((0, 0), |(done, all), (lane, stage)| {
-            let share = self.share.tiles(stage.tiles);
+        let lanes = self.machine.lanes.iter().zip(&task.stages).filter(|(_, run)| !run.stage.leads);
+        lanes.fold((0, 0), |(done, all), (lane, run)| {
+            let share = self.share.tiles(run.tiles);
             (done + (lane.tile - share.start) as u64, all + share.len() as u64)
         })
     }
@@ -281,8 +281,8 @@ impl Schedule {
         machine.lending.start();
         machine.is_to_offer = task.offers;
         machine.running = 0;
-        for (lane, stage) in machine.lanes.iter_mut().zip(&task.stages) {
-            let Range { start: tile, end: tiles } = share.tiles(stage.tiles);
+        for (lane, run) in machine.lanes.iter_mut().zip(&task.stages) {
+            let Range { start: tile, end: tiles } = share.tiles(run.tiles);
             *lane = Lane { at: lane.first, blocked: READY, tile, skip: tile * task.tile, tiles, ..*lane };
             machine.running += usize::from(tile < tiles);
         }
@@ -301,10 +301,10 @@ impl Schedule {
             machine.scratch.fit(machine.scratch_len.len(), task.layout.longest_piece());
         }
         machine.lanes.clear();
-        machine.lanes.extend(task.stages.iter().map(|&Stage { first, end, .. }| Lane {
-            first,
-            end,
-            at: first,
+        machine.lanes.extend(task.stages.iter().map(|StageInCall { stage, .. }| Lane {
+            first: stage.first,
+            end: stage.end,
+            at: stage.first,
             blocked: READY,
             tile: 0,
             skip: 0,

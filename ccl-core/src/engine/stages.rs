@@ -33,15 +33,23 @@ pub(super) struct Stage {
     pub(super) leads: bool,
     /// Pieces that it sends for each tile.
     pub(super) sends: u32,
-    /// How often a call runs it, and how many tiles it may be ahead of the stage behind it: as a task has it.
+}
+
+/// A stage as a call runs it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StageInCall {
+    pub(super) stage: Stage,
+    /// How often.
     pub(super) tiles: usize,
+    /// How many of these it may be ahead of the stage behind it.
     pub(super) lead: usize,
 }
 
 impl Stage {
-    /// How many tiles it may be ahead with pieces of so many bytes; at least one.
-    pub(super) fn lead_of(&self, piece: usize) -> usize {
-        (LEAD_BYTES / piece.saturating_mul(self.sends as usize).max(1)).max(1)
+    /// It in a call of so many tiles, whose pieces have so many bytes: at least one tile may be ahead.
+    pub(super) fn in_call(self, tiles: usize, piece: usize) -> StageInCall {
+        let lead = (LEAD_BYTES / piece.saturating_mul(self.sends as usize).max(1)).max(1);
+        StageInCall { stage: self, tiles, lead }
     }
 }
 
@@ -71,8 +79,6 @@ fn cut(program: &Program, cuts: impl Fn(&[Move]) -> Vec<usize>) -> Vec<Stage> {
                 follows: first > 0,
                 leads: end < code.moves.len(),
                 sends: sends.filter(|sink| matches!(sink, Sink::Links(_))).count() as u32,
-                tiles: 0,
-                lead: 0,
             });
             first = end;
         }
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn a_lead_is_half_a_mebibyte_of_what_is_sent_but_a_tile_at_least() {
         let stage = stages(&program(&OneShot, Collective::AllToAll).unwrap())[0];
-        let leads = [64 << 10, 16 << 10, 1 << 20, 0].map(|piece| stage.lead_of(piece));
+        let leads = [64 << 10, 16 << 10, 1 << 20, 0].map(|piece| stage.in_call(9, piece).lead);
         assert_eq!(leads, [2, 10, 1, LEAD_BYTES]);
     }
 

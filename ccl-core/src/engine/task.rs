@@ -4,7 +4,7 @@ use super::layout::{Layout, Place};
 use super::quick::Quick;
 use super::references::ReferInCall;
 use super::schedule::{Code, Operand, Schedule};
-use super::stages::Stage;
+use super::stages::{Stage, StageInCall};
 use super::tag::mix;
 use crate::error::{Error, Result};
 use crate::simd::{Reducer, Store};
@@ -19,7 +19,7 @@ pub struct Task {
     /// The program's moves, as they are made if the call is short.
     pub(super) quick: Box<[Quick]>,
     /// What the program is run in.
-    pub(super) stages: Box<[Stage]>,
+    pub(super) stages: Box<[StageInCall]>,
     /// Whether some of them are of one lane.
     pub(super) is_staged: bool,
     /// Bytes of a tile.
@@ -92,15 +92,12 @@ impl Schedule {
                 own.iter().filter(|bound| bound.operand.is_of_a_buffer()).map(|bound| bound.span.len).max();
             longest.map_or(layout.tiles(), |bytes| layout.tiles_of(bytes))
         };
-        let lanes: Vec<Stage> =
-            machine.whole.iter().map(|lane| Stage { tiles: tiles_of(lane), ..*lane }).collect();
+        let piece = layout.longest_piece();
+        let lanes: Vec<StageInCall> =
+            machine.whole.iter().map(|lane| lane.in_call(tiles_of(lane), piece)).collect();
         // With one tile nothing can be ahead.
         let is_staged = machine.stages.len() > lanes.len() && lanes.iter().any(|lane| lane.tiles > 1);
-        let piece = layout.longest_piece();
-        let staged = |stage: &Stage| {
-            let Stage { tiles, .. } = lanes[stage.lane as usize];
-            Stage { tiles, lead: stage.lead_of(piece), ..*stage }
-        };
+        let staged = |stage: &Stage| stage.in_call(lanes[stage.lane as usize].tiles, piece);
         let stages = match is_staged {
             true => machine.stages.iter().map(staged).collect(),
             false => lanes.into(),
@@ -179,8 +176,8 @@ impl Task {
 
     /// How often the program's lane of this number is run.
     pub(super) fn tiles_of(&self, lane: u32) -> usize {
-        let at = self.stages.partition_point(|stage| stage.lane < lane);
-        self.stages.get(at).map_or(0, |stage| stage.tiles)
+        let at = self.stages.partition_point(|run| run.stage.lane < lane);
+        self.stages.get(at).map_or(0, |run| run.tiles)
     }
 
     /// How its buffers are cut.
