@@ -53,9 +53,7 @@ impl Arguments {
                 return comm::with(comm, |communicator| {
                     // SAFETY: the caller's promise.
                     let operation = unsafe { self.operation(communicator.rank(), communicator.size())? };
-                    let mut batch = communicator.batch();
-                    batch.push(operation);
-                    batch.run()
+                    communicator.run_one(operation)
                 });
             }
             // SAFETY: the caller's promise.

@@ -34,16 +34,24 @@ impl Communicator {
         Batch { core: self.core(), operations: Vec::new(), limit: None, in_background: false }
     }
 
+    /// Makes one call by itself, of whatever kind.
+    pub fn run_one(&mut self, operation: Operation<'_>) -> Result<()> {
+        self.core().run_one(operation)
+    }
+
     /// Sends `data` to rank `peer`, which must [`receive`](Communicator::receive) it. May return before the peer has it.
     /// Ranks that send to each other one by one may wait for ever: such transfers belong into a
     /// [`batch`](Communicator::batch).
     pub fn send<T: Element>(&mut self, data: &[T], peer: Rank) -> Result<()> {
-        self.batch().send(data, peer).run()
+        let buffers = Buffers::new(bytemuck::cast_slice(data), &mut []);
+        self.run_one(Operation::send(peer, T::TYPE, data.len(), buffers))
     }
 
     /// Fills `data` with what rank `peer` [sends](Communicator::send), which must be as long.
     pub fn receive<T: Element>(&mut self, data: &mut [T], peer: Rank) -> Result<()> {
-        self.batch().receive(data, peer).run()
+        let count = data.len();
+        let buffers = Buffers::new(&[], bytemuck::cast_slice_mut(data));
+        self.run_one(Operation::receive(peer, T::TYPE, count, buffers))
     }
 }
 

@@ -1,4 +1,4 @@
-//! After warm-up a small collective allocates nothing, on any rank.
+//! After warm-up a small collective allocates nothing, on any rank, nor does a transfer.
 
 use ccl::{Communicator, ReduceOp};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -37,19 +37,28 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_warm_small_collective_allocates_nothing() {
+fn a_warm_small_call_allocates_nothing() {
     const RANKS: u32 = 3;
     let together = Barrier::new(RANKS as usize);
     let work = |mut comm: Communicator| {
         let send = [comm.rank() as f32; 2];
         let mut sum = [0.0; 2];
         let mut all = [0.0; 2 * RANKS as usize];
+        let mut passed = [0f32; 2];
         let mut calls = |comm: &mut Communicator, times: u32| {
             for _ in 0..times {
                 comm.all_reduce(&send, &mut sum, ReduceOp::Sum).unwrap();
                 comm.all_gather(&send, &mut all).unwrap();
                 comm.broadcast(&mut sum, 1).unwrap();
                 comm.barrier().unwrap();
+                let (next, previous) = ((comm.rank() + 1) % RANKS, (comm.rank() + RANKS - 1) % RANKS);
+                if comm.rank() == 0 {
+                    comm.send(&send, next).unwrap();
+                }
+                comm.receive(&mut passed, previous).unwrap();
+                if comm.rank() > 0 {
+                    comm.send(&passed, next).unwrap();
+                }
             }
         };
         calls(&mut comm, 20);
@@ -65,7 +74,7 @@ fn a_warm_small_collective_allocates_nothing() {
             allocated
         };
         let allocated = (0..10).map(round).min();
-        assert_eq!(sum, [3.0; 2]);
+        assert_eq!((sum, passed), ([3.0; 2], [0.0; 2]));
         allocated
     };
     let ranks = Communicator::local(RANKS).unwrap();
@@ -73,5 +82,5 @@ fn a_warm_small_collective_allocates_nothing() {
         let handles: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| work(comm))).collect();
         handles.into_iter().map(|handle| handle.join().unwrap()).collect()
     });
-    assert_eq!(allocated, [Some(0); RANKS as usize], "allocations in 200 calls");
+    assert_eq!(allocated, [Some(0); RANKS as usize], "allocations in 300 calls");
 }

@@ -88,6 +88,41 @@ fn one_by_one_transfers_work_where_somebody_receives() {
 }
 
 #[test]
+fn transfers_alone_and_in_groups_take_their_turns_on_a_link() {
+    const LENGTHS: [usize; 3] = [1, 3000, 100_000];
+    on_ranks(2, |comm| {
+        let rank = comm.rank();
+        for (round, len) in (0..30).zip(LENGTHS.iter().cycle()) {
+            let sent: Vec<_> = (0..4).map(|i| message(0, 1, 4 * round + i, *len)).collect();
+            let mut received = vec![vec![0u64; *len]; 4];
+            match rank {
+                0 => {
+                    comm.send(&sent[0], 1).expect("a send");
+                    comm.send(&sent[1], 1).expect("the same again");
+                    comm.batch().send(&sent[2], 1).send(&sent[3], 1).run().expect("two together");
+                }
+                _ => {
+                    // Cut otherwise than the sends: what counts is the order.
+                    let [a, b, c, d] = &mut received[..] else { unreachable!() };
+                    comm.receive(a, 0).expect("a receive");
+                    comm.batch().receive(b, 0).receive(c, 0).run().expect("two together");
+                    comm.receive(d, 0).expect("the last");
+                    assert!(received == sent, "round {round}");
+                }
+            }
+        }
+        // What went before says nothing of what comes.
+        let error = match rank {
+            0 => comm.send(&[1u64; LENGTHS[2]], 1).and_then(|()| comm.send(&[1u64; 2], 1)).err(),
+            _ => {
+                comm.receive(&mut [0u64; LENGTHS[2]], 0).and_then(|()| comm.receive(&mut [0u64; 1], 0)).err()
+            }
+        };
+        assert!(rank == 0 || error.is_some(), "another length");
+    });
+}
+
+#[test]
 fn a_receive_that_does_not_fit_its_send_is_an_error() {
     let errors = on_ranks(2, |comm| match comm.rank() {
         0 => comm.send(&[1.0f32; 8], 1),

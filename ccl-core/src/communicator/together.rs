@@ -421,7 +421,8 @@ impl Communicator {
     }
 }
 
-fn transfer_of(operation: &Operation<'_>) -> Option<(Side, Transfer)> {
+/// Which side of which transfer an operation is, if it is one.
+pub(super) fn transfer_of(operation: &Operation<'_>) -> Option<(Side, Transfer)> {
     match &operation.what {
         What::Send(transfer) => Some((Side::Send, *transfer)),
         What::Receive(transfer) => Some((Side::Receive, *transfer)),

@@ -1,11 +1,13 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
-use super::operation::Transfer;
+use super::operation::{Operation, Transfer};
 use super::plans::{CallHasher, Prepared};
 use super::prepare::refer_from;
-use super::{Communicator, fingerprint};
+use super::together::transfer_of;
+use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
+use crate::clock::monotonic_ns;
 use crate::engine::{Layout, Schedule};
 use crate::error::{Error, Result};
 use crate::flight::{self, About};
@@ -121,6 +123,25 @@ impl Communicator {
             let schedule = self.plans.keep(schedule);
             self.transfers.ends.insert((peer, side), End { schedule, issued: 0, last: None });
         }
+        Ok(())
+    }
+
+    /// Makes one call, outside of any group: for a send or a receive like the last one on its link nothing is worked out again.
+    pub fn run_one(&mut self, operation: Operation<'_>) -> Result<()> {
+        self.usable()?;
+        let ready = transfer_of(&operation).and_then(|(side, what)| {
+            let End { schedule, issued, last } = self.transfers.ends.get_mut(&(what.peer, side))?;
+            let (last, prepared) = last.as_ref()?;
+            (*last == what).then_some((*schedule, issued, prepared))
+        });
+        let Some((schedule, issued, prepared)) = ready else { return self.run_all(vec![operation]) };
+        prepared.task.layout().check(&operation.buffers)?;
+        let number = *issued;
+        self.plans.schedules[schedule].start(&prepared.task, prepared.tag(number), number)?;
+        *issued += 1;
+        let entry = record::begin(&self.recorder, &prepared.about, number);
+        self.finish(schedule, entry, &operation.buffers).map_err(|error| self.breaks(error))?;
+        self.recorder.end(entry, monotonic_ns);
         Ok(())
     }
 
