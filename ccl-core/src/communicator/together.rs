@@ -53,9 +53,9 @@ impl<'c, 'b> Member<'c, 'b> {
     fn line_up(self) -> Result<Run<'c, 'b>> {
         let communicator = self.communicator;
         let room = if self.in_background { communicator.background_room } else { communicator.room };
-        let mut run = Run { communicator, room, prepared: Vec::new(), queues: Vec::new(), over: false };
+        let mut run = Run { communicator, room, queues: Vec::new(), over: false };
         run.communicator.limit = self.limit;
-        run.prepared = run.communicator.line_up(self.operations)?;
+        run.queues = run.communicator.line_up(self.operations)?;
         Ok(run)
     }
 }
@@ -67,8 +67,6 @@ impl<'c, 'b> Member<'c, 'b> {
 /// stepped in turn. An error in the middle breaks all communicators of the group.
 pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
     let mut runs = prepare(members)?;
-    // Nothing of the group fails any more before it is started, so its calls may take their numbers.
-    runs.iter_mut().for_each(Run::number);
     match drive(&mut runs) {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
@@ -87,8 +85,6 @@ struct Run<'c, 'b> {
     communicator: &'c mut Communicator,
     /// On what core its calls wait.
     room: Room,
-    /// What has no number yet.
-    prepared: Vec<(Line, Prepared, Buffers<'b>)>,
     queues: Vec<Queue<'b>>,
     /// Whether all is done, and what it published is handed on.
     over: bool,
@@ -104,7 +100,9 @@ impl Drop for Run<'_, '_> {
 /// Calls that wait for each other: the collectives of a communicator, or the transfers of one link.
 struct Queue<'b> {
     line: Line,
-    waiting: VecDeque<Ready<'b>>,
+    /// The next one; mostly it is the only one.
+    next: Option<Ready<'b>>,
+    later: VecDeque<Ready<'b>>,
     running: Option<(usize, Buffers<'b>, Entry)>,
 }
 
@@ -118,9 +116,16 @@ enum Line {
 
 /// A call that can be started.
 struct Ready<'b> {
-    number: u64,
     prepared: Prepared,
     buffers: Buffers<'b>,
+}
+
+/// Puts a call at the end of its line.
+fn enqueue<'b>(queues: &mut Vec<Queue<'b>>, line: Line, ready: Ready<'b>) {
+    match queues.iter_mut().find(|queue| queue.line == line) {
+        Some(queue) => queue.later.push_back(ready),
+        None => queues.push(Queue { line, next: Some(ready), later: VecDeque::new(), running: None }),
+    }
 }
 
 /// Plans, proves and connects everything. That waits for the peers, and ranks of one job may be members of one
@@ -212,28 +217,6 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
 }
 
 impl Run<'_, '_> {
-    /// Gives the prepared calls their numbers and sorts them into queues.
-    fn number(&mut self) {
-        for (line, prepared, buffers) in self.prepared.drain(..) {
-            let communicator = &mut *self.communicator;
-            let number = match line {
-                Line::Collectives => {
-                    communicator.sequence += 1;
-                    communicator.sequence - 1
-                }
-                Line::Transfers(peer, side) => communicator.transfers.number(peer, side),
-                Line::Copies => 0,
-            };
-            let ready = Ready { number, prepared, buffers };
-            match self.queues.iter_mut().find(|queue| queue.line == line) {
-                Some(queue) => queue.waiting.push_back(ready),
-                None => {
-                    self.queues.push(Queue { line, waiting: VecDeque::from([ready]), running: None });
-                }
-            }
-        }
-    }
-
     /// Steps whatever can move. Queues that are empty are dropped.
     fn step(&mut self) -> Result<Progress> {
         let communicator = &mut *self.communicator;
@@ -302,9 +285,11 @@ impl Queue<'_> {
             let (schedule, buffers, entry) = match self.running {
                 Some(running) => running,
                 None => {
-                    let Some(Ready { number, prepared, buffers }) = self.waiting.pop_front() else {
+                    let Some(Ready { prepared, buffers }) = self.next.take() else {
                         return Ok(Progress::Done);
                     };
+                    self.next = self.later.pop_front();
+                    let number = communicator.number(self.line);
                     communicator.start(&prepared, number)?;
                     let entry = record::begin(&communicator.recorder, &prepared.about, number);
                     *self.running.insert((prepared.schedule, buffers, entry))
@@ -327,6 +312,18 @@ impl Communicator {
     /// Makes calls together; see [`run_together`].
     pub fn run_all(&mut self, operations: Vec<Operation<'_>>) -> Result<()> {
         run_together(vec![Member::new(self, operations)])
+    }
+
+    /// The number of the next call of a line, which is about to be started.
+    fn number(&mut self, line: Line) -> u64 {
+        match line {
+            Line::Collectives => {
+                self.sequence += 1;
+                self.sequence - 1
+            }
+            Line::Transfers(peer, side) => self.transfers.number(peer, side),
+            Line::Copies => 0,
+        }
     }
 
     /// Whether a call needs nothing that takes more than this rank.
@@ -353,25 +350,21 @@ impl Communicator {
     }
 
     /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
-    fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
+    fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<Queue<'b>>> {
         self.usable()?;
-        let prepared = self.prepare_all(operations);
+        let queues = self.prepare_all(operations);
         self.unnumbered = 0;
-        prepared
+        queues
     }
 
-    fn prepare_all<'b>(
-        &mut self,
-        operations: Vec<Operation<'b>>,
-    ) -> Result<Vec<(Line, Prepared, Buffers<'b>)>> {
+    fn prepare_all<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<Queue<'b>>> {
         if !operations.iter().all(|operation| self.is_open(operation)) {
             self.open_ends_of(&operations)?;
         }
-        let (mut prepared, mut to_self) =
-            (Vec::with_capacity(operations.len()), (VecDeque::new(), VecDeque::new()));
+        let (mut queues, mut to_self) = (Vec::with_capacity(2), (Vec::new(), Vec::new()));
         for Operation { what, buffers } in operations {
             let in_place = buffers.is_in_place();
-            let (line, call) = match &what {
+            let (line, prepared) = match &what {
                 What::Collective(call) => {
                     let index = self.index_of(call, in_place)?;
                     (Line::Collectives, self.plans.prepared[index].clone())
@@ -380,11 +373,11 @@ impl Communicator {
                     (Line::Collectives, self.prepare_uneven(call, blocks, in_place)?)
                 }
                 What::Send(transfer) if transfer.peer == self.rank => {
-                    to_self.0.push_back((*transfer, buffers));
+                    to_self.0.push((*transfer, buffers));
                     continue;
                 }
                 What::Receive(transfer) if transfer.peer == self.rank => {
-                    to_self.1.push_back((*transfer, buffers));
+                    to_self.1.push((*transfer, buffers));
                     continue;
                 }
                 What::Send(transfer) => {
@@ -395,9 +388,9 @@ impl Communicator {
                     self.prepare_transfer(Side::Receive, transfer)?,
                 ),
             };
-            call.task.layout().check(&buffers)?;
+            prepared.task.layout().check(&buffers)?;
             self.unnumbered += u64::from(line == Line::Collectives);
-            prepared.push((line, call, buffers));
+            enqueue(&mut queues, line, Ready { prepared, buffers });
         }
         let (sends, receives) = to_self;
         if sends.len() != receives.len() {
@@ -413,11 +406,11 @@ impl Communicator {
         }
         for ((send, from), (receive, into)) in sends.into_iter().zip(receives) {
             let buffers = Buffers::joined(&from, &into);
-            let call = self.prepare_copy(&send, &receive, &buffers)?;
-            call.task.layout().check(&buffers)?;
-            prepared.push((Line::Copies, call, buffers));
+            let prepared = self.prepare_copy(&send, &receive, &buffers)?;
+            prepared.task.layout().check(&buffers)?;
+            enqueue(&mut queues, Line::Copies, Ready { prepared, buffers });
         }
-        Ok(prepared)
+        Ok(queues)
     }
 }
 
