@@ -36,7 +36,7 @@ fn in_processes(test: &str, ranks: u32, rank: impl Fn(u32, &str)) {
 }
 
 fn config() -> ShmConfig {
-    ShmConfig { slot_bytes: 8192, credits: 4, ..ShmConfig::default() }
+    ShmConfig { slot_bytes: 8192, credits: Some(4), ..ShmConfig::default() }
 }
 
 fn open(rank: u32, ranks: u32, channels: u16, exchange: &mut SocketExchange) -> ShmTransport {
@@ -228,7 +228,8 @@ fn disagreement_is_an_error() {
         let mut exchange = SocketExchange::new(group, rank);
         let credits = 4 + rank;
         let mut transport =
-            ShmTransport::new(rank, 2, &ShmConfig { credits, ..ShmConfig::default() }).unwrap();
+            ShmTransport::new(rank, 2, &ShmConfig { credits: Some(credits), ..ShmConfig::default() })
+                .unwrap();
         let link = LinkKey { from: 0, to: 1, channel: 0 };
         let error = transport.connect(&[link], &mut exchange).unwrap_err().to_string();
         assert!(error.contains("settings must agree"), "{error}");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LINK: LinkKey = LinkKey { from: 0, to: 1, channel: 0 };
 
 fn transport(rank: u32, ranks: u32) -> ShmTransport {
-    let config = ShmConfig { slot_bytes: 8192, credits: 4, ..ShmConfig::default() };
+    let config = ShmConfig { slot_bytes: 8192, credits: Some(4), ..ShmConfig::default() };
     ShmTransport::new(rank, ranks, &config).unwrap()
 }
 
@@ -115,7 +115,8 @@ fn tight_address_space_is_an_error_that_says_so() {
     }
     let Rlimit { maximum, .. } = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(4 << 30), maximum }).unwrap();
-    let error = ShmTransport::new(0, 256, &ShmConfig { credits: 64, ..ShmConfig::default() }).unwrap_err();
+    let error =
+        ShmTransport::new(0, 256, &ShmConfig { credits: Some(64), ..ShmConfig::default() }).unwrap_err();
     assert!(error.to_string().contains("address space limit (ulimit -v)"), "{error}");
     assert!(ShmTransport::new(0, 2, &ShmConfig::default()).is_ok());
 }

@@ -6,7 +6,7 @@ use ccl_core::transport::{Fabric, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 
 fn transports(ranks: u32) -> Vec<ShmTransport> {
-    let config = ShmConfig { slot_bytes: 8192, credits: 4, ..ShmConfig::default() };
+    let config = ShmConfig { slot_bytes: 8192, credits: Some(4), ..ShmConfig::default() };
     (0..ranks).map(|rank| ShmTransport::new(rank, ranks, &config).unwrap()).collect()
 }
 

@@ -24,7 +24,7 @@ impl Opener for Transports<'_> {
         let usual = ShmConfig::default();
         let shm = ShmConfig {
             slot_bytes: self.config.slot_bytes.unwrap_or(usual.slot_bytes),
-            credits: self.config.credits.unwrap_or(usual.credits),
+            credits: self.config.credits,
             host_id: self.config.host_id.clone(),
             ..usual
         };

@@ -39,8 +39,8 @@ pub(crate) struct Geometry {
 }
 
 /// In place of [`SLOTS_PER_LINK`] where ranks share cores. With 8 a root waits for receivers that wait for a core: broadcasts of 256 KiB to
-/// 16 MiB between 4 ranks on 2 cores took up to a half longer.
-const SLOTS_IN_A_CROWD: u32 = 16;
+/// 16 MiB between 4 ranks on 2 cores took up to a half longer than with 16, and these up to a fifth longer than with 32; 64 are no better.
+const SLOTS_IN_A_CROWD: u32 = 32;
 
 impl Geometry {
     /// Bytes of a link's lines.

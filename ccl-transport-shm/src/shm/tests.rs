@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 const FOREVER: Duration = Duration::from_secs(3600);
-const CONFIG: ShmConfig = ShmConfig { slot_bytes: 8192, credits: 4, max_links: Some(4), host_id: None };
+const CREDITS: u32 = 4;
+const CONFIG: ShmConfig =
+    ShmConfig { slot_bytes: 8192, credits: Some(CREDITS), max_links: Some(4), host_id: None };
 
 /// Two ranks with a link from rank 0 to rank 1, which is the first in the segment of rank 0.
 fn pair() -> Vec<ShmTransport> {
@@ -35,7 +37,7 @@ fn names(error: &ccl_core::Error, rank: u32) -> bool {
 
 #[test]
 fn a_forged_message_is_an_error_that_names_the_sender() {
-    let slots = CONFIG.credits * CONFIG.max_links.unwrap();
+    let slots = CREDITS * CONFIG.max_links.unwrap();
     let too_long = CONFIG.slot_bytes as u32 + 1;
     let forged = [
         (9, 8, Body::Line),
@@ -91,10 +93,10 @@ fn a_piece_outside_of_lent_memory_is_an_error() {
 fn a_forged_credit_is_an_error_that_names_the_receiver() {
     let mut t = pair();
     let to = t[0].sender(&[1], 0).unwrap();
-    for k in 0..CONFIG.credits {
+    for k in 0..CREDITS {
         assert!(send(&mut t[0], to, &[1; 200], u64::from(k)));
     }
-    words(&t).0.forge(CONFIG.credits + 1);
+    words(&t).0.forge(CREDITS + 1);
     let error = t[0].reserve(to, 8).unwrap_err();
     assert!(names(&error, 1), "{error}");
 }
