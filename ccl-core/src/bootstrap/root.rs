@@ -166,6 +166,12 @@ impl Root {
             return;
         }
         tracing::debug!(rank, ranks, host = member.host, pid = member.pid, "a rank has come");
+        // It may have come together with the two that do not fit each other: no job begins any more.
+        if let Some(refusal) = &self.last_word {
+            connection.say(Message::Refusal(refusal.clone()));
+            self.leaving.push(connection);
+            return;
+        }
         let (expected, first) = *self.ranks.get_or_insert((ranks, rank));
         if ranks != expected {
             let text = format!(
@@ -272,4 +278,35 @@ impl Root {
 
 fn describe(rank: Rank, member: &Member) -> String {
     format!("rank {rank} (host {}, process {})", member.host, member.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn who_comes_together_with_ranks_that_disagree_is_refused_as_they_are() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let key = Key::from_seed(b"k");
+        let mut root = Root {
+            stop: Stop { bell: Arc::new(bell().unwrap()), stopped: Arc::default() },
+            lobby: Lobby::new(Vec::new(), key, &[Purpose::Join]),
+            ranks: None,
+            guests: BTreeMap::new(),
+            leaving: Vec::new(),
+            last_word: None,
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        // As one look at the lobby may find them.
+        for (rank, ranks) in [(0, 3), (2, 4), (1, 3)] {
+            let _end = TcpStream::connect(address).unwrap();
+            let connection = Connection::accept(socket.accept().unwrap().0, key, &[Purpose::Join]).unwrap();
+            let member = Member { host: "host".into(), pid: 1, addresses: vec![address] };
+            root.admit(connection, Message::Join { rank, ranks, patience_ms: 60_000, member });
+        }
+        assert_eq!((root.guests.len(), root.leaving.len()), (0, 3));
+        assert!(root.verdict().is_some(), "nobody is waited for");
+    }
 }
