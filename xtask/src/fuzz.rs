@@ -3,9 +3,7 @@
 use crate::shell::{command, root, run, target};
 use crate::tally::Outcome;
 use crate::tools;
-use std::num::NonZero;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Inputs for each target: some seconds of each.
@@ -29,28 +27,14 @@ fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
     // Not of the fuzzers' package: libFuzzer would be compiled once more.
     let line = "cargo run --quiet --locked --package ccl-transport-shm --features fuzzing --example seeds";
     run(command(line).arg(&seeds))?;
-    // A target has one thread.
-    let waiting = Mutex::new(targets()?.into_iter());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || {
-        let results = std::iter::from_fn(next).map(|name| one(&name, &built, &seeds, runs));
-        results.collect::<Vec<_>>()
-    };
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores()).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| match thread.join() {
-            Ok(results) => results,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        joined.flatten().collect()
-    });
-    let all = results.len();
-    let wrong: Vec<String> = results.into_iter().filter_map(Result::err).collect();
-    Ok(((all - wrong.len()) as u64, wrong))
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+    let (mut passed, mut wrong) = (0, Vec::new());
+    for name in targets()? {
+        match one(&name, &built, &seeds, runs) {
+            Ok(()) => passed += 1,
+            Err(why) => wrong.push(why),
+        }
+    }
+    Ok((passed, wrong))
 }
 
 /// The targets, by the names of their files.
@@ -87,8 +71,9 @@ fn one(name: &str, built: &Path, seeds: &Path, runs: u64) -> Result<(), String> 
         return Ok(());
     }
     let tail: Vec<&str> = log.lines().rev().take(60).collect();
-    let tail: Vec<String> = tail.into_iter().rev().map(|line| format!("    {line}")).collect();
-    println!("{name}:\n{}", tail.join("\n"));
+    for line in tail.into_iter().rev() {
+        println!("    {line}");
+    }
     let place = artifacts.display();
     Err(format!("{name}: {} after {executed} inputs; the input is in {place}", output.status))
 }
