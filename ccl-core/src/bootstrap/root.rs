@@ -149,7 +149,7 @@ impl Root {
         Some(Refusal::Absent(absent))
     }
 
-    fn admit(&mut self, mut connection: Connection, message: Message) {
+    fn admit(&mut self, connection: Connection, message: Message) {
         let Message::Join { rank, ranks, patience_ms, member } = message else { return };
         let who = describe(rank, &member);
         // No rank of ours says this, so it must not decide what the others are measured by.
@@ -161,16 +161,12 @@ impl Root {
             None
         };
         if let Some(text) = wrong {
-            connection.say(Message::Refusal(Refusal::Conflict(text)));
-            self.leaving.push(connection);
-            return;
+            return self.refuse(connection, Refusal::Conflict(text));
         }
         tracing::debug!(rank, ranks, host = member.host, pid = member.pid, "a rank has come");
         // It may have come together with the two that do not fit each other: no job begins any more.
-        if let Some(refusal) = &self.last_word {
-            connection.say(Message::Refusal(refusal.clone()));
-            self.leaving.push(connection);
-            return;
+        if let Some(refusal) = self.last_word.clone() {
+            return self.refuse(connection, refusal);
         }
         let (expected, first) = *self.ranks.get_or_insert((ranks, rank));
         if ranks != expected {
@@ -178,11 +174,9 @@ impl Root {
                 "{who} was started as one of {ranks} ranks, rank {first} as one of {expected}; give all the same size"
             );
             let refusal = Refusal::Conflict(text);
-            connection.say(Message::Refusal(refusal.clone()));
-            self.leaving.push(connection);
-            for (_, mut guest) in std::mem::take(&mut self.guests) {
-                guest.connection.say(Message::Refusal(refusal.clone()));
-                self.leaving.push(guest.connection);
+            let guests = std::mem::take(&mut self.guests).into_values().map(|guest| guest.connection);
+            for connection in std::iter::once(connection).chain(guests) {
+                self.refuse(connection, refusal.clone());
             }
             self.last_word = Some(refusal);
             // Nobody is left to wait for.
@@ -192,13 +186,18 @@ impl Root {
                 "{who} came, but {} is there already; give each process its own rank",
                 describe(rank, &other.member)
             );
-            connection.say(Message::Refusal(Refusal::Conflict(text)));
-            self.leaving.push(connection);
+            self.refuse(connection, Refusal::Conflict(text));
         } else {
             let patience = Instant::now() + Duration::from_millis(patience_ms.min(86_400_000));
             self.deadline = if self.guests.is_empty() { patience } else { self.deadline.min(patience) };
             self.guests.insert(rank, Guest { connection, member });
         }
+    }
+
+    /// Says why this one cannot take part, and lets it go once it has heard.
+    fn refuse(&mut self, mut connection: Connection, refusal: Refusal) {
+        connection.say(Message::Refusal(refusal));
+        self.leaving.push(connection);
     }
 
     fn welcome(&mut self) -> Result<()> {
@@ -261,9 +260,8 @@ impl Root {
                 break;
             }
             if let Some(last_word) = last_word {
-                for (mut connection, _) in self.lobby.greet(Instant::now()) {
-                    connection.say(Message::Refusal(last_word.clone()));
-                    self.leaving.push(connection);
+                for (connection, _) in self.lobby.greet(Instant::now()) {
+                    self.refuse(connection, last_word.clone());
                     told += 1;
                 }
             }
