@@ -24,10 +24,12 @@ impl Remains {
             }
         }
         for line in fs::read_to_string("/proc/self/maps").unwrap_or_default().lines() {
-            // address, permissions, offset, device, inode, path: anonymous memory is the allocator's.
-            let path = line.split_whitespace().nth(5).unwrap_or_default();
+            // addresses, permissions, offset, device, inode, path: anonymous memory is the allocator's.
+            let mut fields = line.split_whitespace();
+            let bytes = fields.next().and_then(span).unwrap_or_default();
+            let path = fields.nth(4).unwrap_or_default();
             if path.contains("memfd:") || path.starts_with("/dev/") {
-                add(format!("mapping of {path}"));
+                add(format!("mapping of {bytes} bytes of {path}"));
             }
         }
         Remains(held)
@@ -59,6 +61,12 @@ fn entries(folder: &str) -> Vec<String> {
     names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
+/// The bytes of `7f00-8f00`.
+fn span(addresses: &str) -> Option<u64> {
+    let (from, to) = addresses.split_once('-')?;
+    u64::from_str_radix(to, 16).ok()?.checked_sub(u64::from_str_radix(from, 16).ok()?)
+}
+
 /// `socket:[123]` without its number.
 fn without_number(target: &str) -> &str {
     target.split_once(":[").map_or(target, |(kind, _)| kind)
@@ -68,12 +76,12 @@ fn without_number(target: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Other tests run beside it in this process, so what is planted has names of its own.
+    /// Other tests run beside it in this process, so what is planted has names and a size of its own.
     #[test]
     fn a_planted_descriptor_mapping_and_thread_are_found() {
         let before = Remains::now();
         let file = fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let memory = ccl::SharedMemory::alloc(4096).unwrap();
+        let memory = ccl::SharedMemory::alloc(74 << 20).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (start, started) = std::sync::mpsc::channel();
         // A thread gives itself its name.
@@ -84,9 +92,10 @@ mod tests {
         let thread = thread::Builder::new().name("planted".into()).spawn(body).unwrap();
         started.recv().unwrap();
         let found = before.beyond(Duration::ZERO).join(", ");
-        let planted = [concat!("descriptor of ", env!("CARGO_MANIFEST_DIR")), "thread planted"];
+        let descriptor = concat!("descriptor of ", env!("CARGO_MANIFEST_DIR"));
+        let mapping = format!("mapping of {} bytes of /memfd:", 74 << 20);
+        let planted = [descriptor, "thread planted", &mapping];
         assert!(planted.iter().all(|planted| found.contains(planted)), "{found}");
-        assert!(found.contains("mapping of /memfd:"), "{found}");
         drop((file, memory, stop));
         let _ = thread.join();
         let left = before.beyond(Duration::from_secs(1)).join(", ");
