@@ -235,7 +235,7 @@ variables! {
         algorithms: choices, |c: &Vec<AlgorithmChoice>| c.iter().map(AlgorithmChoice::to_string).collect::<Vec<_>>().join(",");
     "RDMACCL_TILE_BYTES" = "", "Longest piece of a chunk, in bytes.", "a size above 0 like 65536 or 64K",
         tile_bytes: |v| size(v).map(Some), shown;
-    "RDMACCL_SLOT_BYTES" = "auto", "Bytes of a link's slot, the longest piece; auto: 64K; where each rank has its host for itself, 512K with TCP and 256K with RDMA by software.",
+    "RDMACCL_SLOT_BYTES" = "auto", "Bytes of a link's slot, the longest piece; auto: 64K; 128K between up to 4 ranks of one host; where each rank has its host for itself, 512K with TCP and 256K with RDMA by software.",
         "auto or a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: |v| auto(v, slot), or_auto;
     "RDMACCL_CREDITS" = "auto", "Pieces of a link on their way at a time, at most 8 of them in slots (32 where ranks share cores); auto: 256 in shared memory between up to 4 ranks, else 32; TCP with longer slots 16; RDMA by the speed of the ports.",
         "auto or a number from 1 to 1024", credits: |v| auto(v, |v| v.parse().ok().filter(|c| (1..=1024).contains(c))), or_auto;

@@ -3,7 +3,7 @@
 use crate::lending::Told;
 use crate::pace::TRIED_BYTES;
 use crate::ring::{Body, Corrupt, INLINE_BYTES, SHORT_BYTES};
-use crate::shm::Look;
+use crate::shm::{Held, Look};
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut, Store};
@@ -105,6 +105,9 @@ impl Fabric for ShmTransport {
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let Some(sender) = self.senders.get_mut(to.0 as usize) else { return Err(no_such_end(to.0)) };
         let Some(Reservation { len, body }) = sender.reserved.take() else { return Err(not_held("publish")) };
+        if matches!(body, Body::Slot { .. }) {
+            self.pool.sent(tag, len);
+        }
         if let [link] = *sender.links {
             self.outgoing[link as usize].publish(tag, len, body);
             return Ok(());
@@ -146,8 +149,13 @@ impl Fabric for ShmTransport {
     #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        let was_held = link.release().map_err(|c| corrupt(link.key.from, c))?;
-        if was_held { Ok(()) } else { Err(not_held("release")) }
+        let Some(Held { len, body }) = link.release().map_err(|c| corrupt(link.key.from, c))? else {
+            return Err(not_held("release"));
+        };
+        if matches!(body, Body::Slot { .. }) {
+            self.pool.received(len as usize);
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@
 #![allow(clippy::undocumented_unsafe_blocks)] // loom checks each access; that is what the tests are
 
 use crate::bell::{Bell, CREDIT, PIECE};
-use crate::pool::Pool;
+use crate::pool::{Pool, Warm};
 use crate::ring::{Body, Credit, Entry, RecvEnd, SendEnd};
 use crate::sync::{Cell, Ordering, light_barrier};
 use loom::sync::Arc;
@@ -92,7 +92,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 })
             })
             .collect();
-        let mut pool = Pool::new(1, 256);
+        let mut pool = Pool::new(Warm { slots: 1, near: 1 }, 256);
         pool.grow(1);
         let mut ends = [SendEnd::new(1), SendEnd::new(1)];
         let (slot, _) = pool.take().unwrap();

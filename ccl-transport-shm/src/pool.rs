@@ -10,6 +10,9 @@
 //! the other core still holds costs more than cycling through some megabytes that it has dropped meanwhile. These *warm*
 //! slots are there from the first link on, so that no call pays for getting them; further ones are touched
 //! when all are in use, so memory grows with need only.
+//!
+//! **Fewer for long calls.** What a long call reads and writes besides drives slots out of the other core's cache too, and has better use for the
+//! third cache than slots have. So a call that has sent much, by a rank that receives much as well, goes on with the *near* slots, half of the warm ones.
 
 use ccl_core::Rank;
 use std::collections::VecDeque;
@@ -25,11 +28,19 @@ const WARM_BYTES_OF_A_CORE: usize = 1 << 20;
 /// Most that all ranks of a host have together.
 const MOST_WARM_BYTES: usize = 256 << 20;
 
+/// Bytes that a call must have sent in slots, and the rank received, until it keeps to the near ones.
+const MUCH: usize = 256 << 10;
+
 /// The account.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Free slots that are warm or were used before, oldest first.
-    free: VecDeque<u32>,
+    /// Free slots that are warm or were used before, oldest first: those that are not near, and those that are.
+    free: [VecDeque<u32>; 2],
+    /// For each slot: the how manieth it was to come back.
+    freed: Vec<u64>,
+    /// How many have come back.
+    returns: u64,
+    flow: Flow,
     /// For each slot that was touched: who holds it, reservation or messages.
     holders: Vec<u32>,
     /// For each slot: where in it the next piece goes.
@@ -41,40 +52,60 @@ pub(crate) struct Pool {
     needed: u32,
     /// Slots that may be used at all; those from `holders.len()` are untouched.
     capacity: u32,
-    /// Slots that are touched before they are needed.
-    warm: u32,
+    warm: Warm,
+}
+
+/// Slots that are touched before they are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Warm {
+    pub(crate) slots: u32,
+    /// Those below this one are near.
+    pub(crate) near: u32,
 }
 
 impl Pool {
     /// An account of slots of this length, so many of them warm.
-    pub(crate) fn new(warm: u32, slot_bytes: usize) -> Pool {
-        let (free, holders, starts, readers) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
-        Pool { free, holders, starts, readers, slot_bytes, needed: 0, capacity: 0, warm }
+    pub(crate) fn new(warm: Warm, slot_bytes: usize) -> Pool {
+        Pool {
+            free: Default::default(),
+            freed: Vec::new(),
+            returns: 0,
+            flow: Flow::default(),
+            holders: Vec::new(),
+            starts: Vec::new(),
+            readers: Vec::new(),
+            slot_bytes,
+            needed: 0,
+            capacity: 0,
+            warm,
+        }
     }
 
     /// How many slots are to be warm. Before the first link is added.
-    pub(crate) fn set_warm(&mut self, warm: u32) {
+    pub(crate) fn set_warm(&mut self, warm: Warm) {
         self.warm = warm;
     }
 
     /// How many slots are warm, once there are links.
     pub(crate) fn warm(&self) -> u32 {
-        self.warm
+        self.warm.slots
     }
 
     /// Adds the slots of one more link, and returns those that are warm from now on: their memory must be
     /// there. The only call that allocates.
     pub(crate) fn grow(&mut self, slots: u32) -> Range<u32> {
         self.needed += slots;
-        self.capacity = self.needed.max(self.warm);
-        self.free.reserve(self.capacity as usize - self.free.len());
-        self.holders.reserve(self.capacity as usize - self.holders.len());
-        self.starts.resize(self.capacity as usize, 0);
-        self.readers.resize(self.capacity as usize, None);
-        let touched = self.holders.len() as u32;
-        let warm = touched..self.warm.max(touched);
-        self.free.extend(warm.clone());
+        self.capacity = self.needed.max(self.warm.slots);
+        let capacity = self.capacity as usize;
+        self.free.iter_mut().for_each(|free| free.reserve(capacity - free.len()));
+        self.holders.reserve(capacity - self.holders.len());
+        self.freed.resize(capacity, 0);
+        self.starts.resize(capacity, 0);
+        self.readers.resize(capacity, None);
+        let touched = self.touched();
+        let warm = touched..self.warm.slots.max(touched);
         self.holders.resize(warm.end as usize, 0);
+        warm.clone().for_each(|slot| self.add_free(slot));
         warm
     }
 
@@ -86,14 +117,14 @@ impl Pool {
     /// Whether the next slot would be a new one for want of free ones.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.free.is_empty()
+        self.free.iter().all(VecDeque::is_empty)
     }
 
     /// A slot with one holder, and whether it is touched for the first time; `None` if all are in use.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u32, bool)> {
-        let touched = self.holders.len() as u32;
-        match self.free.pop_front() {
+        let touched = self.touched();
+        match self.next() {
             Some(slot) => {
                 self.holders[slot as usize] = 1;
                 Some((slot, false))
@@ -106,6 +137,27 @@ impl Pool {
         }
     }
 
+    /// The oldest of the free slots, or of the near ones.
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        let [others, near] = &self.free;
+        let is_near = match (others.front(), near.front()) {
+            (Some(&other), Some(&near)) => {
+                self.flow.is_long() || self.freed[near as usize] < self.freed[other as usize]
+            }
+            (None, _) => true,
+            (_, None) => false,
+        };
+        self.free[usize::from(is_near)].pop_front()
+    }
+
+    #[inline]
+    fn add_free(&mut self, slot: u32) {
+        self.returns += 1;
+        self.freed[slot as usize] = self.returns;
+        self.free[usize::from(slot < self.warm.near)].push_back(slot);
+    }
+
     /// Where in a slot that was taken a piece goes: behind the last one that was there, as long as there is room. So short pieces come
     /// back to the same lines as late as long ones do.
     #[inline]
@@ -114,6 +166,18 @@ impl Pool {
         let at = if *start as usize + len <= self.slot_bytes { *start } else { 0 };
         *start = at + len.next_multiple_of(LINE) as u32;
         at
+    }
+
+    /// A slot with so many bytes becomes messages of a call.
+    #[inline]
+    pub(crate) fn sent(&mut self, call: u64, len: usize) {
+        self.flow.send(call, len);
+    }
+
+    /// So many bytes were received in a peer's slot.
+    #[inline]
+    pub(crate) fn received(&mut self, len: usize) {
+        self.flow.received += len;
     }
 
     /// The reservation becomes `messages` messages.
@@ -131,7 +195,7 @@ impl Pool {
     /// A slot that was taken is not used after all.
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.holders[slot as usize] = 0;
-        self.free.push_back(slot);
+        self.add_free(slot);
     }
 
     /// One holder, this rank, is done with it.
@@ -141,28 +205,67 @@ impl Pool {
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders == 0 {
-            self.free.push_back(slot);
+            self.add_free(slot);
         }
     }
 }
 
-/// How many slots are warm at each of so many ranks, which share a host and so many of its cores.
-pub(crate) fn warm_slots(slot_bytes: usize, ranks: u32, cores: u32) -> u32 {
-    let (ranks, cores) = (ranks.max(1) as usize, cores.max(1) as usize);
-    let share = match ranks > cores {
-        true => WARM_BYTES_OF_A_CORE * cores / ranks,
-        false => WARM_BYTES.min(MOST_WARM_BYTES / ranks),
-    };
-    (share / slot_bytes).max(2) as u32
+/// What goes through slots in the call that has sent last.
+#[derive(Debug, Default)]
+struct Flow {
+    /// The tag of its messages.
+    call: u64,
+    /// Bytes that it has sent.
+    sent: usize,
+    /// Bytes that have been received since it first sent.
+    received: usize,
+    /// The same of the call before.
+    received_before: usize,
+}
+
+impl Flow {
+    #[inline]
+    fn send(&mut self, call: u64, len: usize) {
+        if call != self.call {
+            *self = Flow { call, sent: 0, received: 0, received_before: self.received };
+        }
+        self.sent += len;
+    }
+
+    /// Whether it is a long one, of a rank that receives much too.
+    #[inline]
+    fn is_long(&self) -> bool {
+        self.sent >= MUCH && self.received + self.received_before >= MUCH
+    }
+}
+
+impl Warm {
+    /// The slots of each of so many ranks, which share a host and so many of its cores, at most `most`.
+    pub(crate) fn of(slot_bytes: usize, ranks: u32, cores: u32, most: u32) -> Warm {
+        let (ranks, cores) = (ranks.max(1) as usize, cores.max(1) as usize);
+        let slots = |bytes: usize| ((bytes / slot_bytes).max(2) as u32).min(most);
+        if ranks > cores {
+            // So few that a long call can do with no fewer.
+            let all = slots(WARM_BYTES_OF_A_CORE * cores / ranks);
+            return Warm { slots: all, near: all };
+        }
+        let bytes = WARM_BYTES.min(MOST_WARM_BYTES / ranks);
+        Warm { slots: slots(bytes), near: slots(bytes / 2) }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    /// So many slots, all of them near.
+    fn warm(slots: u32) -> Warm {
+        Warm { slots, near: slots }
+    }
+
     #[test]
     fn warm_slots_first_then_the_oldest_then_new_ones() {
-        let mut pool = Pool::new(2, 1024);
+        let mut pool = Pool::new(warm(2), 1024);
         assert_eq!(pool.take(), None);
         assert_eq!(pool.grow(3), 0..2);
         assert_eq!(pool.take(), Some((0, false)));
@@ -180,7 +283,7 @@ mod tests {
 
     #[test]
     fn one_link_cycles_through_all_that_is_warm() {
-        let mut pool = Pool::new(5, 1024);
+        let mut pool = Pool::new(warm(5), 1024);
         assert_eq!(pool.grow(2), 0..5);
         let taken = std::iter::repeat_with(|| {
             let (slot, _) = pool.take().unwrap();
@@ -193,25 +296,65 @@ mod tests {
 
     #[test]
     fn pieces_of_a_slot_follow_each_other() {
-        let mut pool = Pool::new(1, 1024);
+        let mut pool = Pool::new(warm(1), 1024);
         pool.grow(1);
         let starts = [300, 300, 256, 1024, 1, 1024, 1024].map(|len| pool.room_for(0, len));
         assert_eq!(starts, [0, 384, 768, 0, 0, 0, 0]);
     }
 
     #[test]
+    fn a_long_call_of_a_rank_that_receives_too_keeps_to_the_near_slots() {
+        let calls = |received: usize| {
+            let mut pool = Pool::new(Warm { slots: 6, near: 3 }, MUCH / 4);
+            pool.grow(2);
+            let mut take = |call| {
+                let (slot, _) = pool.take().unwrap();
+                pool.sent(call, MUCH / 4);
+                pool.received(received);
+                pool.put(slot, 1);
+                slot
+            };
+            [1, 2, 3].map(|call| (0..8).map(|_| take(call)).collect::<Vec<_>>())
+        };
+        let all = [[0, 1, 2, 3, 4, 5, 0, 1], [2, 3, 4, 5, 0, 1, 2, 3], [4, 5, 0, 1, 2, 3, 4, 5]];
+        assert_eq!(calls(0), all, "a root");
+        // A slot is taken before it is said for which call, so the first of a call still goes by the one before.
+        let near = [[0, 1, 2, 3, 0, 1, 2, 0], [1, 4, 5, 3, 2, 0, 1, 2], [0, 4, 5, 3, 1, 2, 0, 1]];
+        assert_eq!(calls(MUCH / 4), near);
+    }
+
+    #[test]
+    fn a_long_call_takes_others_when_no_near_one_is_free() {
+        let mut pool = Pool::new(Warm { slots: 3, near: 1 }, MUCH);
+        pool.grow(4);
+        pool.sent(1, MUCH);
+        pool.received(MUCH);
+        let taken: Vec<_> = (0..4).map(|_| pool.take().unwrap()).collect();
+        assert_eq!(taken, [(0, false), (1, false), (2, false), (3, true)]);
+        [2, 3, 0].into_iter().for_each(|slot| pool.put(slot, 1));
+        let taken: Vec<_> = (0..3).map(|_| pool.take().unwrap().0).collect();
+        assert_eq!(taken, [0, 2, 3]);
+    }
+
+    #[test]
     fn ranks_share_the_warm_slots_of_their_cores() {
-        assert_eq!(warm_slots(64 << 10, 2, 2), 48);
-        assert_eq!(warm_slots(64 << 10, 2, 64), 48, "no more than what is used");
-        assert_eq!(warm_slots(64 << 10, 4, 2), 8);
-        assert_eq!(warm_slots(64 << 10, 256, 256), 16, "nor more than the host has for them");
-        assert_eq!(warm_slots(64 << 10, 256, 1), 2);
-        assert_eq!(warm_slots(64 << 20, 2, 2), 2);
+        let of = |slot_bytes, ranks, cores| {
+            let Warm { slots, near } = Warm::of(slot_bytes, ranks, cores, 1000);
+            (slots, near)
+        };
+        assert_eq!(of(64 << 10, 2, 2), (48, 24));
+        assert_eq!(of(64 << 10, 2, 64), (48, 24), "no more than what is used");
+        assert_eq!(of(64 << 10, 4, 2), (8, 8), "all are near");
+        assert_eq!(of(64 << 10, 256, 256), (16, 8), "nor more than the host has for them");
+        assert_eq!(of(64 << 10, 256, 1), (2, 2));
+        assert_eq!(of(64 << 20, 2, 2), (2, 2));
+        let warm = Warm::of(4096, 2, 2, 100);
+        assert_eq!((warm.slots, warm.near), (100, 100), "nor more than there are");
     }
 
     #[test]
     fn a_shared_slot_is_free_after_the_last() {
-        let mut pool = Pool::new(1, 1024);
+        let mut pool = Pool::new(warm(1), 1024);
         pool.grow(1);
         let (slot, _) = pool.take().unwrap();
         pool.share(slot, 3);

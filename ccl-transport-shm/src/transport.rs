@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
 use crate::pace::{Pace, Trials};
-use crate::pool::{Pool, warm_slots};
+use crate::pool::{Pool, Warm};
 use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
@@ -91,7 +91,7 @@ impl ShmTransport {
             links: 0,
             is_crowded: false,
             pool: Pool::new(
-                warm_slots(geometry.slot_bytes, ranks, ranks).min(geometry.slots()),
+                Warm::of(geometry.slot_bytes, ranks, ranks, geometry.slots()),
                 geometry.slot_bytes,
             ),
             paces: vec![Pace::default(); ranks as usize].into(),
@@ -141,8 +141,7 @@ impl Transport for ShmTransport {
 
     fn set_crowd(&mut self, ranks: u32, cores: u32) {
         self.is_crowded = ranks > cores;
-        let warm = warm_slots(self.geometry.slot_bytes, ranks, cores);
-        self.pool.set_warm(warm.min(self.geometry.slots()));
+        self.pool.set_warm(Warm::of(self.geometry.slot_bytes, ranks, cores, self.geometry.slots()));
     }
 
     fn address(&self) -> Vec<u8> {

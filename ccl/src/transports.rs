@@ -6,7 +6,8 @@ use ccl_core::bootstrap::Bootstrap;
 use ccl_core::communicator::{Communicator, Opener, Route};
 use ccl_core::config::{Config, Network};
 use ccl_core::error::RankList;
-use ccl_core::transport::Transport;
+use ccl_core::plan::Placement;
+use ccl_core::transport::{Transport, slot_bytes_of};
 use ccl_transport_ibverbs::choice::rails;
 use ccl_transport_ibverbs::{IbConfig, IbTransport, survey};
 use ccl_transport_shm::{ShmConfig, ShmTransport};
@@ -21,12 +22,13 @@ pub(crate) struct Transports<'c> {
 
 impl Opener for Transports<'_> {
     fn local(&self, bootstrap: &Bootstrap) -> Result<Vec<Box<dyn Transport>>> {
-        let usual = ShmConfig::default();
+        let hosts: Vec<String> = bootstrap.peers().into_iter().map(|peer| peer.host).collect();
+        let usual = || slot_bytes_of(Placement::of(&hosts));
         let shm = ShmConfig {
-            slot_bytes: self.config.slot_bytes.unwrap_or(usual.slot_bytes),
+            slot_bytes: self.config.slot_bytes.unwrap_or_else(usual),
             credits: self.config.credits,
             host_id: self.config.host_id.clone(),
-            ..usual
+            ..ShmConfig::default()
         };
         Ok(vec![Box::new(ShmTransport::new(bootstrap.rank(), bootstrap.ranks(), &shm)?)])
     }

@@ -3,7 +3,7 @@
 use ccl::algorithms::{self, Algorithm};
 use ccl::cost::{Candidates, Choice, Model, Wish};
 use ccl::plan::Placement;
-use ccl::{Collective, Config, Rank};
+use ccl::{Collective, Config, Rank, slot_bytes_of};
 
 /// Ranks whose programs fit into memory all at once.
 pub(crate) const MOST_PROGRAMS: u32 = 1024;
@@ -92,21 +92,20 @@ pub(crate) struct Machine {
 impl Machine {
     /// The one that this process runs on: with its profile, if it has one, and the cores that the process may run on.
     pub(crate) fn here(config: Config, placement: impl Into<Placement>) -> Result<Machine, ccl::Error> {
+        let placement = placement.into();
         let cores = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        let model = Model::tuned(config.tuned()?.constants, cores, placement.into().locals());
-        Ok(Machine::of(config, model))
+        let model = Model::tuned(config.tuned()?.constants, cores, placement.locals());
+        Ok(Machine::of(config, placement, model))
     }
 
     /// One of so many cores with the built-in constants.
     pub(crate) fn built_in(config: Config, cores: u32, placement: Placement) -> Machine {
-        Machine::of(config, Model::shared_memory(cores, placement.locals()))
+        Machine::of(config, placement, Model::shared_memory(cores, placement.locals()))
     }
 
-    fn of(config: Config, model: Model) -> Machine {
-        Machine {
-            model: Model { slot_bytes: config.slot_bytes.unwrap_or(model.slot_bytes), ..model },
-            config,
-        }
+    fn of(config: Config, placement: Placement, model: Model) -> Machine {
+        let slot_bytes = config.slot_bytes.unwrap_or_else(|| slot_bytes_of(placement));
+        Machine { model: Model { slot_bytes, ..model }, config }
     }
 
     /// What a communicator would do for blocks of so many bytes, unless it is told to use `only`.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithms;
 use crate::plan::{Collective, Placement};
+use crate::transport::slot_bytes_of;
 
 fn best(ranks: u32, collective: Collective, bytes: usize) -> Choice {
     let model = Model::shared_memory(ranks, ranks);
@@ -136,13 +137,14 @@ fn separate_slots_make_the_one_shot_dearer() {
 #[test]
 fn only_calls_larger_than_the_caches_are_written_past_them() {
     let model = Model::shared_memory(2, 2);
-    assert!(!model.streams(2 * (4 << 20)) && model.streams(2 * (8 << 20)));
-    assert!(!Model::shared_memory(2, 1).streams(2 * (8 << 20)), "fewer ranks share them");
+    assert!(!model.streams(2 * (2 << 20)) && model.streams(2 * (4 << 20)));
+    assert!(!Model::shared_memory(2, 1).streams(2 * (4 << 20)), "fewer ranks share them");
 }
 
 /// Two hosts of four ranks, with a core for each rank.
 fn two_hosts(net: Net) -> (Placement, Model) {
-    (Placement::even(8, 2).unwrap(), Model { net, ..Model::shared_memory(4, 4) })
+    let placement = Placement::even(8, 2).unwrap();
+    (placement, Model { net, slot_bytes: slot_bytes_of(placement), ..Model::shared_memory(4, 4) })
 }
 
 const TCP: Net = Net { latency_ns: 20_000.0, message_ns: 2500.0, ns_per_byte: 0.4, by_processor: true };

@@ -20,9 +20,9 @@ pub(crate) enum Look {
 
 /// A piece that `peek` gave and that is not released.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    len: u32,
-    body: Body,
+pub(crate) struct Held {
+    pub(crate) len: u32,
+    pub(crate) body: Body,
 }
 
 /// A link's receiving end; the link lies in the peer's segment.
@@ -131,10 +131,11 @@ impl Incoming {
         matches!(self.held, Some(Held { body: Body::Lent { .. }, .. }))
     }
 
-    /// Gives the piece back; false if there is none. Wakes a sender that sleeps for it.
+    /// Gives the piece back, if there is one. Wakes a sender that sleeps for it.
     #[inline]
-    pub(crate) fn release(&mut self) -> Result<bool, Corrupt> {
-        let Some(Held { len, body }) = self.held.take() else { return Ok(false) };
+    pub(crate) fn release(&mut self) -> Result<Option<Held>, Corrupt> {
+        let Some(held) = self.held.take() else { return Ok(None) };
+        let Held { len, body } = held;
         match body {
             Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
             Body::Slot { .. } => {}
@@ -155,7 +156,7 @@ impl Incoming {
         if bell.must_ring(CREDIT) {
             crate::park::wake(bell);
         }
-        Ok(true)
+        Ok(Some(held))
     }
 
     /// Whether a piece is there that nobody has peeked at, and this was not told before. An impossible
