@@ -3,7 +3,7 @@
 use crate::lending::Told;
 use crate::pace::TRIED_BYTES;
 use crate::ring::{Body, Corrupt, INLINE_BYTES, SHORT_BYTES};
-use crate::shm::{Held, Look};
+use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut, Store};
@@ -149,13 +149,8 @@ impl Fabric for ShmTransport {
     #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        let Some(Held { len, body }) = link.release().map_err(|c| corrupt(link.key.from, c))? else {
-            return Err(not_held("release"));
-        };
-        if matches!(body, Body::Slot { .. }) {
-            self.pool.received(len as usize);
-        }
-        Ok(())
+        let was_held = link.release(&mut self.pool).map_err(|c| corrupt(link.key.from, c))?;
+        if was_held { Ok(()) } else { Err(not_held("release")) }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Segment;
 use crate::bell::{Bell, CREDIT};
 use crate::borrowing::Borrowing;
+use crate::pool::Pool;
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd, SHORT_BYTES};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey};
@@ -20,9 +21,9 @@ pub(crate) enum Look {
 
 /// A piece that `peek` gave and that is not released.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) len: u32,
-    pub(crate) body: Body,
+struct Held {
+    len: u32,
+    body: Body,
 }
 
 /// A link's receiving end; the link lies in the peer's segment.
@@ -131,14 +132,13 @@ impl Incoming {
         matches!(self.held, Some(Held { body: Body::Lent { .. }, .. }))
     }
 
-    /// Gives the piece back, if there is one. Wakes a sender that sleeps for it.
+    /// Gives the piece back; false if there is none. Wakes a sender that sleeps for it.
     #[inline]
-    pub(crate) fn release(&mut self) -> Result<Option<Held>, Corrupt> {
-        let Some(held) = self.held.take() else { return Ok(None) };
-        let Held { len, body } = held;
+    pub(crate) fn release(&mut self, pool: &mut Pool) -> Result<bool, Corrupt> {
+        let Some(Held { len, body }) = self.held.take() else { return Ok(false) };
         match body {
             Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
-            Body::Slot { .. } => {}
+            Body::Slot { .. } => pool.received(len as usize),
             Body::Lent { .. } if self.peer.ledger().is_withdrawn() => {
                 return Err(Corrupt("its call has failed, and what it lent may have changed since"));
             }
@@ -156,7 +156,7 @@ impl Incoming {
         if bell.must_ring(CREDIT) {
             crate::park::wake(bell);
         }
-        Ok(Some(held))
+        Ok(true)
     }
 
     /// Whether a piece is there that nobody has peeked at, and this was not told before. An impossible

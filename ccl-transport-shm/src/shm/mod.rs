@@ -13,7 +13,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use incoming::{Held, Incoming, Look};
+pub(crate) use incoming::{Incoming, Look};
 pub(crate) use outgoing::Outgoing;
 pub use region::SharedMemory;
 pub(crate) use region::{Loan, Region};
