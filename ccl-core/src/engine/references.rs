@@ -21,14 +21,6 @@ pub(super) struct Refers {
     is_kept: [bool; 2],
 }
 
-impl Code {
-    /// Whether the operand of this number within the move is what may be sent by reference.
-    pub(super) fn may_refer_to(&self, operand: u32) -> bool {
-        let Refers { may, operand: referent, .. } = self.refers;
-        (may.apart || may.in_place) && operand == referent
-    }
-}
-
 /// From which sizes references pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReferFrom {

@@ -5,7 +5,7 @@ use super::stages::StageInCall;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
-use crate::simd::{Buffers, Source};
+use crate::simd::{Buffers, PieceMut, Source, Store};
 use crate::transport::{Arrival, Fabric, Refer};
 
 /// What a step came to.
@@ -352,6 +352,11 @@ impl Machine {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
                                 self.lending.note(to, end, &lane);
+                                // The peer reads it from the caches, also where nobody else will.
+                                let is_lent = |sink: &&mut PieceMut| sink.as_piece().is(piece);
+                                if let Some(sink) = self.sinks[..written].iter_mut().find(is_lent) {
+                                    *sink = sink.stored(Store::Cached);
+                                }
                                 continue;
                             }
                             Refer::NoCredit => return Ok(index as u32),

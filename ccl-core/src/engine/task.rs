@@ -128,8 +128,8 @@ impl Schedule {
 }
 
 impl Task {
-    /// Writes past the caches what no move reads, here or at a peer: for buffers larger than they are. In place that is what was no
-    /// input either.
+    /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either. What a
+    /// peer reads where it lies goes into them nevertheless; that is known only when it is sent.
     pub fn streaming(mut self, schedule: &Schedule, in_place: bool) -> Task {
         let machine = &schedule.machine;
         let spec = &schedule.spec;
@@ -139,8 +139,7 @@ impl Task {
                 && spec.collective.in_place_output(schedule.rank, read.block) == Some(place.block)
         };
         for (code, quick) in machine.moves.iter().zip(&mut self.quick) {
-            let sinks = code.into as usize..code.end as usize;
-            for index in sinks {
+            for index in code.into as usize..code.end as usize {
                 let Operand::Output(place) = self.operands[index].operand else { continue };
                 let is_read = machine.moves.iter().any(|code| {
                     let sources = &machine.operands[code.from as usize..code.into as usize];
@@ -150,7 +149,7 @@ impl Task {
                         _ => false,
                     })
                 });
-                if !is_read && !code.may_refer_to(index as u32 - code.from) {
+                if !is_read {
                     self.operands[index].store = Store::Streaming;
                     *quick = Quick::No;
                 }
@@ -189,7 +188,7 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Algorithm, OneShot, Recursive};
+    use crate::algorithms::{Algorithm, OneShot, Recursive, TwoShot};
     use crate::engine::idle::Ends;
     use crate::plan::{Collective, Spec};
     use crate::{DataType, ReduceOp};
@@ -229,6 +228,9 @@ mod tests {
             stores(&gather, true),
             [Store::Cached, Store::Streaming, Store::Streaming, Store::Streaming]
         );
+        // The own part goes to the peers in the move that combines it.
+        let two_shot = schedule(&TwoShot, Collective::AllReduce);
+        assert_eq!(stores(&two_shot, false), [Store::Streaming; 4]);
         // Each step sends what the step before has written.
         let doubling = stores(&schedule(&Recursive, Collective::AllReduce), false);
         assert!(doubling.len() > 1 && doubling.iter().all(|store| *store == Store::Cached), "{doubling:?}");
