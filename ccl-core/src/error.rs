@@ -13,7 +13,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error: one pointer in size, so that the data path can return it for free. A clone is the same error, for a
 /// second one who has to know of it.
 #[derive(Clone)]
-pub struct Error(Arc<ErrorKind>);
+pub struct Error(Arc<Inner>);
+
+enum Inner {
+    Kind(ErrorKind),
+    /// An error, and what else its reader has to know.
+    Noted(Error, String),
+}
 
 /// The cases of [`Error`]. Each text says what was wrong and what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -189,7 +195,15 @@ pub enum ErrorKind {
 impl Error {
     /// Which case it is, with its details.
     pub fn kind(&self) -> &ErrorKind {
-        &self.0
+        match &*self.0 {
+            Inner::Kind(kind) => kind,
+            Inner::Noted(error, _) => error.kind(),
+        }
+    }
+
+    /// The same case, whose text goes on with this.
+    pub(crate) fn noting(self, note: impl Into<String>) -> Error {
+        Error(Arc::new(Inner::Noted(self, note.into())))
     }
 
     /// An [`ErrorKind::InvalidArgument`].
@@ -216,25 +230,31 @@ impl Error {
 impl From<ErrorKind> for Error {
     #[cold]
     fn from(kind: ErrorKind) -> Error {
-        Error(Arc::new(kind))
+        Error(Arc::new(Inner::Kind(kind)))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match &*self.0 {
+            Inner::Kind(kind) => kind.fmt(f),
+            Inner::Noted(error, note) => write!(f, "{error}; {note}"),
+        }
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        match &*self.0 {
+            Inner::Kind(kind) => fmt::Debug::fmt(kind, f),
+            Inner::Noted(error, note) => f.debug_tuple("Noted").field(error).field(note).finish(),
+        }
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
+        self.kind().source()
     }
 }
 
@@ -300,6 +320,17 @@ mod tests {
     #[test]
     fn an_error_is_one_pointer() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_note_changes_the_text_alone() {
+        let noted = Error::lost(3, "killed").noting("mind the gap").noting("and the step");
+        assert!(matches!(noted.kind(), ErrorKind::PeerLost { peer: 3, .. }));
+        let text = noted.to_string();
+        assert!(
+            text.starts_with("rank 3 is lost: killed") && text.ends_with("; mind the gap; and the step"),
+            "{text}"
+        );
     }
 
     #[test]

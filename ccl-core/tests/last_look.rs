@@ -105,8 +105,8 @@ impl Transport for Blind {
         self.0.register(memory)
     }
 
-    fn withdraw(&mut self) {
-        self.0.withdraw();
+    fn withdraw(&mut self) -> Vec<Rank> {
+        self.0.withdraw()
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {

@@ -17,8 +17,12 @@ fn transports(ranks: u32) -> Vec<IbTransport> {
     hosts::transports(ranks, 8192, 4)
 }
 
+fn memory(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
 ccl_core::transport_conformance!(transports);
-ccl_core::offer_conformance!(transports);
+ccl_core::offer_conformance!(transports, memory);
 
 mod many_credits {
     use super::*;
@@ -29,7 +33,7 @@ mod many_credits {
     }
 
     ccl_core::transport_conformance!(transports);
-    ccl_core::offer_conformance!(transports);
+    ccl_core::offer_conformance!(transports, memory);
 }
 
 mod one_credit {

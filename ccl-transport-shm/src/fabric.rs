@@ -8,7 +8,7 @@ use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
-use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
+use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
 
 /// The sending end for one or more links.
@@ -19,12 +19,12 @@ pub(crate) struct Sender {
     pub(crate) reserved: Option<Reservation>,
 }
 
-/// What `reserve` has given, or `refer` was given, and `publish` has not yet taken. What is in the line lies in
+/// What `reserve` or `reserve_offered` has given, or `refer` was given, and `publish` has not yet taken. What is in the line lies in
 /// that of the first link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
-    len: usize,
-    body: Body,
+    pub(crate) len: usize,
+    pub(crate) body: Body,
 }
 
 impl Fabric for ShmTransport {
@@ -101,6 +101,17 @@ impl Fabric for ShmTransport {
         Ok(settled)
     }
 
+    #[inline(never)]
+    fn reserve_offered(
+        &mut self,
+        to: SenderId,
+        len: usize,
+        tag: u64,
+        sinks: &mut [PieceMut],
+    ) -> Result<usize> {
+        self.take_offered(to, len, tag, sinks)
+    }
+
     #[inline]
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let Some(sender) = self.senders.get_mut(to.0 as usize) else { return Err(no_such_end(to.0)) };
@@ -114,7 +125,7 @@ impl Fabric for ShmTransport {
         }
         match body {
             Body::Slot { number, .. } => self.pool.share(number, sender.links.len() as u32),
-            Body::Lent { .. } => {}
+            Body::Lent { .. } | Body::Offered => {}
             Body::Line => {
                 let line = self.outgoing[sender.links[0] as usize].inline_piece(len);
                 for &link in &sender.links[1..] {
@@ -134,6 +145,11 @@ impl Fabric for ShmTransport {
             return self.send_longer(to, piece, tag);
         }
         self.send_short::<false>(to, piece, tag)
+    }
+
+    #[inline(never)]
+    fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        self.offer_memory(from, offer)
     }
 
     #[inline(always)]
@@ -158,7 +174,7 @@ impl ShmTransport {
     /// A credit on every link of a sender, if there is one; of those for slots, where the message will be in one. Always
     /// inlined, as what it calls: it is on every message's path.
     #[inline(always)]
-    fn take_credits(&mut self, to: SenderId, in_slot: bool) -> Result<bool> {
+    pub(crate) fn take_credits(&mut self, to: SenderId, in_slot: bool) -> Result<bool> {
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
             if link.reserved {
@@ -187,7 +203,7 @@ impl ShmTransport {
 
     /// Keeps what `publish` will take. The credits are there.
     #[inline(always)]
-    fn hold(&mut self, to: SenderId, reservation: Reservation) {
+    pub(crate) fn hold(&mut self, to: SenderId, reservation: Reservation) {
         let sender = &mut self.senders[to.0 as usize];
         for &link in &sender.links {
             self.outgoing[link as usize].reserved = true;

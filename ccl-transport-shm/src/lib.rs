@@ -11,7 +11,8 @@
 //!   and bytes together.
 //! - *A piece for several peers is written once.*
 //! - *Far cores exchange bytes through main memory*, near ones from cache to cache, whichever they are found to be (`pace`).
-//! - *Memory of the user that peers can map* ([`SharedMemory`]) travels by reference: no byte of it is copied.
+//! - *Memory of the user that peers can map* ([`SharedMemory`]) travels by reference, and results are written straight to it: no byte
+//!   goes through a slot.
 //! - *A peer cannot crash us through the shared memory*: each word that comes from there is checked before
 //!   it is used, and a wrong one is an error that names the peer. (A peer that scribbles over payloads
 //!   corrupts data, as it could by sending wrong data.)
@@ -20,17 +21,18 @@
 //!
 //! Each rank owns one segment: a bell, a ledger, the links that it sends on, and a pool of payload slots
 //! that they share. Peers map it whole. Per link there is a ring of entries and a line through which the
-//! receiver returns credits (`ring`); the sender alone keeps account of the slots (`pool`); a rank
-//! that sleeps is woken by its bell (`bell`). These three run under loom exactly as in production.
+//! receiver returns credits (`ring`), and one in which it offers memory (`offer`); the sender alone keeps account of the slots (`pool`); a rank
+//! that sleeps is woken by its bell (`bell`). These four run under loom exactly as in production.
 //!
 //! Shared memory of the user is *lent* (`lending`, `borrowing`) under a number that the lender's ledger lists
 //! (`ledger`). Before the first message that names it the lender puts the descriptor into the peer's mailbox; a peer that
-//! reads a number which it does not know looks there. When the memory is freed its number leaves the ledger.
+//! reads a number which it does not know looks there. When the memory is freed its number leaves the ledger. Memory that is *offered* to senders
+//! (`offering`) is named in the same way.
 //!
 //! # Checks
 //!
 //! ```text
-//! cargo xtask loom    # every interleaving of the link, the pool and the bell
+//! cargo xtask loom    # every interleaving of the link, its offers, the pool and the bell
 //! cargo xtask tsan    # these tests and the collectives under ThreadSanitizer
 //! cargo xtask counts  # no system call and no allocation on the data path
 //! ```
@@ -42,6 +44,8 @@
 mod bell;
 #[cfg_attr(loom, allow(dead_code))]
 mod ledger;
+#[cfg_attr(loom, allow(dead_code))]
+mod offer;
 #[cfg_attr(loom, allow(dead_code))]
 mod pool;
 #[cfg_attr(loom, allow(dead_code))]
@@ -69,6 +73,8 @@ mod lending;
 mod loans;
 #[cfg(not(loom))]
 mod mailbox;
+#[cfg(not(loom))]
+mod offering;
 #[cfg(not(loom))]
 mod pace;
 #[cfg(not(loom))]

@@ -19,7 +19,7 @@ impl ShmTransport {
     }
 
     /// Tells a peer where a region can be mapped, unless it knows; whether it does now.
-    fn tell(&mut self, peer: Rank, place: Place) -> bool {
+    pub(crate) fn tell(&mut self, peer: Rank, place: Place) -> bool {
         let next = match self.lending.told(place, peer) {
             Told::Yes => return true,
             Told::Never => return false,

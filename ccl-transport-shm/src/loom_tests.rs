@@ -3,11 +3,14 @@
 //!
 //! Each was seen to fail. `ring`: Relaxed in place of Release or of Acquire, at the flag or at `released`, is
 //! caught as a race on the payload by the first two. `pool`: a slot freed after the first of its readers is caught
-//! by the second. `bell`: a `must_ring` without its barrier is caught by the last two.
+//! by the second. `bell`: a `must_ring` without its barrier is caught by the two that have bells. `offer`: either of the two full barriers
+//! left out, or the second look, is caught as a race on the memory, and so is Relaxed in place of Release or Acquire at `taken`; at `stands`
+//! that mixes the terms, as leaving out the barrier of `make` does.
 
 #![allow(clippy::undocumented_unsafe_blocks)] // loom checks each access; that is what the tests are
 
 use crate::bell::{Bell, CREDIT, PIECE};
+use crate::offer::{Offering, Terms};
 use crate::pool::{Pool, Warm};
 use crate::ring::{Body, Credit, Entry, RecvEnd, SendEnd};
 use crate::sync::{Cell, Ordering, light_barrier};
@@ -165,4 +168,54 @@ fn loom_credits_wake_who_waits_for_them() {
         assert!(seen || woken);
         assert!(!otherwise, "news that it does not wait for");
     });
+}
+
+/// Memory that was withdrawn is its owner's alone, whether the sender has written to it or not; both happen.
+#[test]
+fn loom_nobody_writes_to_what_was_withdrawn() {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    static LEFT: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let line = Arc::new((Offering::new(), Cell::new(0u8)));
+        let there = Arc::clone(&line);
+        let sender = thread::spawn(move || {
+            let (offering, memory) = &*there;
+            if offering.take(|terms| (terms.tag == 7).then_some(())).is_some() {
+                memory.with_mut(|byte| unsafe { *byte += 1 });
+                offering.leave();
+            }
+        });
+        let (offering, memory) = &*line;
+        offering.make(1, &Terms { tag: 7, ..Terms::default() });
+        offering.withdraw();
+        while offering.is_taken() {
+            thread::yield_now();
+        }
+        let is_written = memory.with_mut(|byte| unsafe { std::mem::replace(&mut *byte, 9) }) == 1;
+        if is_written { &WRITTEN } else { &LEFT }.fetch_add(1, Relaxed);
+        sender.join().unwrap();
+        memory.with(|byte| assert_eq!(unsafe { *byte }, 9));
+    });
+    assert!(WRITTEN.load(Relaxed) > 0 && LEFT.load(Relaxed) > 0);
+}
+
+/// A sender that looks while the receiver changes its mind has the terms of one offer or of none.
+#[test]
+fn loom_terms_belong_together() {
+    static TAKEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    model(|| {
+        let offering = Arc::new(Offering::new());
+        let there = Arc::clone(&offering);
+        let terms = |k: u32| Terms { tag: k.into(), first: k, ..Terms::default() };
+        offering.make(1, &terms(1));
+        let sender = thread::spawn(move || {
+            if let Some(taken) = there.take(|terms| Some(*terms)) {
+                assert_eq!(taken, terms(taken.first));
+                TAKEN[taken.first as usize - 1].fetch_add(1, Relaxed);
+            }
+        });
+        offering.make(2, &terms(2));
+        sender.join().unwrap();
+    });
+    assert!(TAKEN.iter().all(|count| count.load(Relaxed) > 0));
 }

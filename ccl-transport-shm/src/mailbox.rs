@@ -85,6 +85,16 @@ impl Mailbox {
         }
     }
 
+    /// Whether the owner of another mailbox is gone, with its process or without.
+    pub(crate) fn is_gone(&self, owner: Address) -> bool {
+        let Ok(to) = address(owner.segment) else { return false };
+        // What comes without a token is thrown away.
+        let (mut nothing, flags) =
+            (SendAncillaryBuffer::new(&mut []), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let sent = sendmsg_addr(&self.socket, &to, &[IoSlice::new(&[])], &mut nothing, flags);
+        matches!(sent, Err(Errno::CONNREFUSED))
+    }
+
     /// Takes the next descriptor out, if one has come.
     pub(crate) fn take(&self) -> Result<Option<Letter>, Errno> {
         loop {
@@ -158,5 +168,10 @@ mod tests {
         let take = || mailbox.take().unwrap().map(|letter| (letter.from, letter.number));
         assert_eq!((take(), take()), (Some((3, None)), Some((4, Some(77)))));
         assert!(mailbox.take().unwrap().is_none(), "a letter that is not for us was taken");
+        let owner = Address { segment, token };
+        assert!(!stranger.is_gone(owner));
+        assert!(mailbox.take().unwrap().is_none());
+        drop(mailbox);
+        assert!(stranger.is_gone(owner));
     }
 }

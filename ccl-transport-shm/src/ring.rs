@@ -20,6 +20,8 @@ pub(crate) const SHORT_BYTES: usize = 2048;
 const IN_SLOT: u32 = 1 << 31;
 /// Set in the length: the bytes are in memory that the sender has lent.
 const LENT: u32 = 1 << 30;
+/// Both: the bytes are in memory that the receiver has offered.
+const OFFERED: u32 = IN_SLOT | LENT;
 /// Bits of a place that count bytes from the start of lent memory; the others number it.
 const OFFSET_BITS: u32 = 40;
 /// Bytes of lent memory that a message can name, from its start.
@@ -30,7 +32,7 @@ pub(crate) const LENT_BYTES: u64 = 1 << OFFSET_BITS;
 /// All-zero bytes are a valid entry, "never written".
 #[repr(C, align(128))]
 pub(crate) struct Entry {
-    /// Sequence number in the upper half; length, [`IN_SLOT`] and [`LENT`] in the lower. The sender stores it
+    /// Sequence number in the upper half; length, and [`IN_SLOT`], [`LENT`] or [`OFFERED`], in the lower. The sender stores it
     /// last, with Release: it publishes all other fields and the bytes. The receiver loads it with Acquire.
     flag: AtomicU64,
     /// The call's tag. Written by the sender before the flag (Relaxed), read after it.
@@ -84,6 +86,8 @@ pub(crate) enum Body {
         /// Where in it.
         offset: u64,
     },
+    /// Where the receiver has offered memory for it.
+    Offered,
 }
 
 /// The sender's count of a link.
@@ -118,6 +122,11 @@ impl SendEnd {
     #[inline]
     pub(crate) fn has_credit(&self) -> bool {
         self.outstanding() < self.credits
+    }
+
+    /// The count, modulo 2³², of the next message.
+    pub(crate) fn published(&self) -> u32 {
+        self.published
     }
 
     /// Looks at what the receiver has released: how many messages more than at the last look.
@@ -166,6 +175,7 @@ impl SendEnd {
                 entry.place.store(u64::from(number) << OFFSET_BITS | offset, Ordering::Relaxed);
                 low |= LENT;
             }
+            Body::Offered => low |= OFFERED,
         }
         entry.flag.store(u64::from(self.published) << 32 | u64::from(low), Ordering::Release);
     }
@@ -216,9 +226,9 @@ impl RecvEnd {
                 let place = place();
                 Body::Lent { number: (place >> OFFSET_BITS) as u32, offset: place & (LENT_BYTES - 1) }
             }
-            (true, true) => return Err(Corrupt("a message lies in two places")),
+            (true, true) => Body::Offered,
         };
-        Ok(Some(Message { len: low & !(IN_SLOT | LENT), tag, body }))
+        Ok(Some(Message { len: low & !OFFERED, tag, body }))
     }
 
     /// Returns the oldest message, which [`peek`](RecvEnd::peek) has given.
@@ -269,6 +279,7 @@ pub(crate) mod boxed {
                 Body::Line => (0, 0),
                 Body::Slot { number, at } => (u64::from(at) << 32 | u64::from(number), IN_SLOT),
                 Body::Lent { number, offset } => (u64::from(number) << OFFSET_BITS | offset, LENT),
+                Body::Offered => (0, OFFERED),
             };
             self.place.store(place, Ordering::Relaxed);
             let low = len | bits;
@@ -294,32 +305,33 @@ mod tests {
         match i {
             0 => Body::Line,
             1 => Body::Slot { number: 7, at: u32::MAX },
+            2 => Body::Offered,
             _ => Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 },
         }
     }
 
     #[test]
     fn counts_wrap_around() {
-        let entries = [Entry::new(), Entry::new(), Entry::new()];
+        let entries = [Entry::new(), Entry::new(), Entry::new(), Entry::new()];
         let credit = Credit::new();
         let start = u32::MAX - 4;
-        let mut send = SendEnd { published: start, released: start, ..SendEnd::new(3) };
-        let mut recv = RecvEnd { released: start, ..RecvEnd::new(3) };
+        let mut send = SendEnd { published: start, released: start, ..SendEnd::new(4) };
+        let mut recv = RecvEnd { released: start, ..RecvEnd::new(4) };
         credit.released.store(start, Ordering::Relaxed);
         for k in 0..40u64 {
             assert_eq!(recv.peek(&entries[recv.at()]), Ok(None));
-            for i in 0..3 {
+            for i in 0..4 {
                 assert!(send.has_credit());
-                send.publish(&entries[send.at()], k * 3 + i, i as u32, body(i));
+                send.publish(&entries[send.at()], k * 4 + i, i as u32, body(i));
             }
             assert!(!send.has_credit());
             assert_eq!(send.refresh(&credit), Ok(0));
-            for i in 0..3 {
-                let expected = Message { len: i as u32, tag: k * 3 + i, body: body(i) };
+            for i in 0..4 {
+                let expected = Message { len: i as u32, tag: k * 4 + i, body: body(i) };
                 assert_eq!(recv.peek(&entries[recv.at()]), Ok(Some(expected)));
                 recv.release(&credit);
             }
-            assert_eq!(send.refresh(&credit), Ok(3));
+            assert_eq!(send.refresh(&credit), Ok(4));
         }
     }
 
@@ -327,8 +339,6 @@ mod tests {
     fn impossible_words_are_errors() {
         let (entry, credit) = (Entry::new(), Credit::new());
         entry.flag.store(9 << 32, Ordering::Relaxed);
-        assert!(RecvEnd::new(4).peek(&entry).is_err());
-        entry.flag.store(1 << 32 | u64::from(IN_SLOT | LENT), Ordering::Relaxed);
         assert!(RecvEnd::new(4).peek(&entry).is_err());
         credit.released.store(1, Ordering::Relaxed);
         assert!(SendEnd::new(4).refresh(&credit).is_err());

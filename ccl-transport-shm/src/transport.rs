@@ -13,8 +13,8 @@ use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
 use ccl_core::transport::{
-    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
-    UserMemory,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId,
+    Transport, UserMemory,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::HashMap;
@@ -135,7 +135,7 @@ impl Transport for ShmTransport {
             shared_slots: true,
             threads: true,
             one_host: true,
-            offers: false,
+            offers: Offers::Results,
         }
     }
 
@@ -217,8 +217,9 @@ impl Transport for ShmTransport {
         self.show(memory.piece)
     }
 
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> Vec<Rank> {
         self.segment.ledger().withdraw();
+        self.withdraw_offers()
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
@@ -227,12 +228,20 @@ impl Transport for ShmTransport {
     }
 }
 
-/// A transport that is dropped in the middle of a call gives memory back to the user that peers may still read.
+/// A transport that is dropped in the middle of a call gives memory back to the user that peers may still read and write.
 impl Drop for ShmTransport {
     fn drop(&mut self) {
         let pool = &mut self.pool;
         if !self.outgoing.iter_mut().all(|link| link.is_settled(pool).unwrap_or(false)) {
             self.segment.ledger().withdraw();
+        }
+        let stuck = self.withdraw_offers();
+        if !stuck.is_empty() {
+            tracing::error!(
+                rank = self.rank,
+                ?stuck,
+                "ranks stand still in the middle of writing to memory of this one"
+            );
         }
     }
 }

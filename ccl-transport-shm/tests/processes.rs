@@ -2,9 +2,9 @@
 
 mod common;
 
-use ccl_core::simd::Buffers;
+use ccl_core::simd::{Buffers, PieceMut};
 use ccl_core::transport::conformance::{mesh, receive, send, stress};
-use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
+use ccl_core::transport::{Fabric, LinkKey, Offer, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 use common::SocketExchange;
 use std::process::{Child, Command, Stdio};
@@ -159,11 +159,94 @@ fn references_cross_processes() {
     });
 }
 
-/// Mappings of memory that a peer has lent: those that may only be read.
+/// What a rank offers another process writes to, and nothing goes through a slot.
+#[test]
+fn offers_cross_processes() {
+    in_processes("offers_cross_processes", 2, |rank, group| {
+        const PIECE: usize = 100_000;
+        let mut exchange = SocketExchange::new(group, rank);
+        let mut transport = open(rank, 2, 1, &mut exchange);
+        if rank == 0 {
+            let to = transport.sender(&[1], 0).unwrap();
+            for round in 0..3u8 {
+                exchange.meet(1);
+                for k in 0..4 {
+                    let mut sinks = [PieceMut::EMPTY];
+                    assert_eq!(transport.reserve_offered(to, PIECE, round.into(), &mut sinks).unwrap(), 1);
+                    let row = vec![16 * round + k; PIECE];
+                    sinks[0].copy_from(Buffers::new(&row, &mut []).input());
+                    transport.publish(to, round.into()).unwrap();
+                }
+            }
+            exchange.meet(1);
+            assert_eq!(borrowed_mappings(), 2);
+        } else {
+            let from = transport.receiver(0, 0).unwrap();
+            let mut memory = [4 * PIECE, 4 * PIECE + 77].map(|len| SharedMemory::alloc(len).unwrap());
+            for round in 0..3u8 {
+                // The second twice, from a place further on.
+                let skip = 7 * usize::from(round);
+                let row = &mut memory[usize::from(round).min(1)][skip..skip + 4 * PIECE];
+                let sink = Buffers::new(&[], row).output();
+                transport.offer(from, Offer { tag: round.into(), sink, piece: PIECE }).unwrap();
+                exchange.meet(0);
+                for k in 0..4 {
+                    let arrival = loop {
+                        match transport.peek(from).unwrap() {
+                            Some(arrival) => break arrival,
+                            None => transport.park(FOREVER).unwrap(),
+                        }
+                    };
+                    assert!(arrival.piece.is(sink.slice(usize::from(k) * PIECE, PIECE).as_piece()));
+                    transport.release(from).unwrap();
+                    let place = skip + usize::from(k) * PIECE;
+                    assert!(memory[usize::from(round).min(1)][place..][..PIECE] == [16 * round + k; PIECE]);
+                }
+            }
+            let link = transport.counters().into_iter().find(|(link, _)| link.from == 0).unwrap().1;
+            assert_eq!((link.pieces, link.direct, link.direct_bytes), (12, 12, 12 * PIECE as u64));
+            exchange.meet(0);
+        }
+    });
+}
+
+/// A rank that withdraws names the one that stands still while it writes, and waits for none that is gone.
+#[test]
+fn whoever_stands_still_while_it_writes_is_named() {
+    const TEST: &str = "whoever_stands_still_while_it_writes_is_named";
+    let as_rank = |rank: u32, group: &str| {
+        let mut exchange = SocketExchange::new(group, rank);
+        let transport = open(rank, 2, 1, &mut exchange);
+        (transport, exchange)
+    };
+    if std::env::var("SHM_TEST_RANK").is_ok() {
+        let (mut transport, mut exchange) = as_rank(1, &std::env::var("SHM_TEST_GROUP").unwrap());
+        let to = transport.sender(&[0], 0).unwrap();
+        exchange.meet(0);
+        assert_eq!(transport.reserve_offered(to, 5000, 3, &mut [PieceMut::EMPTY]).unwrap(), 1);
+        exchange.meet(0);
+        transport.park(FOREVER).unwrap();
+        return;
+    }
+    let group = format!("{TEST}-{}", std::process::id());
+    let mut child = start(TEST, &group, 1);
+    let (mut transport, mut exchange) = as_rank(0, &group);
+    let from = transport.receiver(1, 0).unwrap();
+    let mut memory = SharedMemory::alloc(5000).unwrap();
+    let sink = Buffers::new(&[], &mut memory).output();
+    transport.offer(from, Offer { tag: 3, sink, piece: 5000 }).unwrap();
+    exchange.meet(1);
+    exchange.meet(1);
+    assert_eq!(transport.withdraw(), [1]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(transport.withdraw().is_empty());
+}
+
+/// Mappings of memory that a peer has lent, in a process that has none of its own.
 fn borrowed_mappings() -> usize {
     let mappings = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let lent = |line: &&str| line.contains("/memfd:rdmaccl-buffer") && line.contains(" r--s ");
-    mappings.lines().filter(lent).count()
+    mappings.lines().filter(|line| line.contains("/memfd:rdmaccl-buffer")).count()
 }
 
 /// A killed rank leaves its last pieces readable, and neither a file nor a socket.

@@ -18,6 +18,7 @@ fn memory(bytes: &[u8]) -> SharedMemory {
 
 ccl_core::transport_conformance!(transports);
 ccl_core::reference_conformance!(transports, memory);
+ccl_core::offer_conformance!(transports, memory);
 
 /// Memory that peers cannot map, pieces that reach beyond what they can, and memory that was freed: a slot.
 #[test]

@@ -8,7 +8,7 @@ use crate::socket::{Ends, Socket, SystemCalls};
 use crate::sys;
 use ccl_core::error::RankList;
 use ccl_core::transport::{
-    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId, Transport,
 };
 use ccl_core::{Error, Rank, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -164,7 +164,7 @@ impl Transport for TcpTransport {
             shared_slots: true,
             threads: true,
             one_host: false,
-            offers: false,
+            offers: Offers::None,
         }
     }
 
@@ -238,12 +238,13 @@ impl Transport for TcpTransport {
         if ways.is_empty() { String::new() } else { format!("{} sockets {}", sockets.len(), ways.join(", ")) }
     }
 
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> Vec<Rank> {
         self.failed = true;
         for socket in self.sockets.iter().filter(|socket| socket.borrows()) {
             // What is left of it lies in memory that the user may change now, so the peer must not get it.
             let _ = socket.stream.shutdown(Shutdown::Both);
         }
+        Vec::new()
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {

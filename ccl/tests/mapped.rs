@@ -17,12 +17,12 @@ fn on_ranks<T: Send>(ranks: u32, work: impl Fn(Communicator) -> T + Sync) -> Vec
     })
 }
 
-/// Pieces and bytes that this rank has sent by reference, and bytes that it has sent otherwise.
+/// Pieces and bytes that this rank has sent by reference or straight to the peers' memory, and bytes that it has sent otherwise.
 fn sent(comm: &Communicator) -> (u64, u64, u64) {
     let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
     own.fold((0, 0, 0), |(pieces, lent, copied), (_, counters)| {
-        let rest = counters.bytes - counters.referenced_bytes;
-        (pieces + counters.referenced, lent + counters.referenced_bytes, copied + rest)
+        let kept = counters.referenced_bytes + counters.direct_bytes;
+        (pieces + counters.referenced + counters.direct, lent + kept, copied + counters.bytes - kept)
     })
 }
 
@@ -120,6 +120,44 @@ fn what_is_mapped_is_not_copied() {
         let before = sent(&comm);
         comm.run(&call, Buffers::in_place(&mut shared[0], 0..LONG * 4, 0..LONG * 4)).unwrap();
         assert_eq!(sent(&comm).0, before.0, "an input that is overwritten without waiting for its readers");
+    });
+}
+
+/// A two-shot all-reduce in mapped memory: inputs go by reference, results straight to the peers, apart and in place.
+#[test]
+fn results_are_written_to_the_peers() {
+    on_ranks(3, |mut comm| {
+        let direct = |comm: &Communicator| {
+            let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
+            own.map(|(_, counters)| counters.direct_bytes).sum::<u64>()
+        };
+        comm.set_algorithm(Some("twoshot")).unwrap();
+        let mut shared = [(); 2].map(|()| SharedMemory::alloc(LONG * 4).unwrap());
+        for in_place in [false, true] {
+            fill(&mut shared[0], comm.rank());
+            let [from, into] = &mut shared;
+            let buffers = match in_place {
+                true => Buffers::in_place(from, 0..LONG * 4, 0..LONG * 4),
+                false => Buffers::new(from, into),
+            };
+            let call = Call {
+                collective: Collective::AllReduce,
+                count: LONG,
+                dtype: DataType::U32,
+                op: ReduceOp::Sum,
+                root: 0,
+            };
+            let before = direct(&comm);
+            comm.run(&call, buffers).unwrap();
+            // This rank's third, which ends at a cache line, to two peers, but for a last piece that may be short.
+            let sent = direct(&comm) - before;
+            let third = LONG as u64 * 4 / 3;
+            assert!((2 * (third - 8192)..=2 * (third + 64)).contains(&sent), "{sent}");
+            let result = if in_place { &shared[0] } else { &shared[1] };
+            let sum = |i: u32| (0..3).map(|rank| (i ^ (rank * 7)) % 1000).sum::<u32>();
+            let right = result.chunks_exact(4).zip(0u32..).all(|(bytes, i)| bytes == sum(i).to_le_bytes());
+            assert!(right, "in place: {in_place}");
+        }
     });
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Reason};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Level, Reducer};
-use crate::transport;
+use crate::transport::{self, Offers};
 use crate::verify::{self, Limits, Shortcuts};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -243,8 +243,10 @@ impl Communicator {
             let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;
             if let Some(shortcuts) = &shortcuts {
                 schedule.allow_references(&program, shortcuts.refers(rank), refer_from)?;
-                if routes.takes_offers() {
-                    schedule.allow_offers(&program, shortcuts.offers(rank))?;
+                match routes.offers() {
+                    Offers::None => {}
+                    Offers::Results => schedule.allow_offers(&program, shortcuts.result_offers(rank))?,
+                    Offers::All => schedule.allow_offers(&program, shortcuts.offers(rank))?,
                 }
             }
             Ok::<_, Error>(schedule)

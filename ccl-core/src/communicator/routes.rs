@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory,
-    Window,
+    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Transport,
+    UserMemory, Window,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -280,9 +280,9 @@ impl Routes {
         Some((all().map(|c| c.slot_bytes).min()?, all().map(|c| c.credits.min(c.slots)).min()?))
     }
 
-    /// Whether some transport takes offers.
-    pub(super) fn takes_offers(&self) -> bool {
-        self.transports.iter().any(|t| t.capabilities().offers)
+    /// Which offers some transport takes.
+    pub(super) fn offers(&self) -> Offers {
+        self.transports.iter().map(|t| t.capabilities().offers).max().unwrap_or(Offers::None)
     }
 
     /// Whether some transport gains from knowing this memory.
@@ -294,9 +294,10 @@ impl Routes {
         self.transports.iter_mut().try_for_each(|t| t.deregister(piece))
     }
 
-    /// A call has failed: peers must not trust what they were given by reference.
-    pub(super) fn withdraw(&mut self) {
-        self.transports.iter_mut().for_each(|t| t.withdraw());
+    /// A call has failed: peers must not trust what they were given by reference, nor write to what they were offered; which of
+    /// them may do so nevertheless.
+    pub(super) fn withdraw(&mut self) -> Vec<Rank> {
+        self.transports.iter_mut().flat_map(|t| t.withdraw()).collect()
     }
 
     /// See [`Transport::admit`].
@@ -398,6 +399,18 @@ impl Fabric for Routes {
     fn settled(&mut self, to: SenderId) -> Result<bool> {
         let (transport, id) = self.of(to.0);
         transport.settled(SenderId(id))
+    }
+
+    #[inline]
+    fn reserve_offered(
+        &mut self,
+        to: SenderId,
+        len: usize,
+        tag: u64,
+        sinks: &mut [PieceMut],
+    ) -> Result<usize> {
+        let (transport, id) = self.of(to.0);
+        transport.reserve_offered(SenderId(id), len, tag, sinks)
     }
 
     #[inline]

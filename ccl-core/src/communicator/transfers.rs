@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::flight::{self, About};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::simd::{Buffers, Reducer};
+use crate::transport::Offers;
 use crate::verify::May;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -117,7 +118,7 @@ impl Communicator {
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
             schedule.allow_references(&program, &[may], refer_from(false, false))?;
-            if self.routes.takes_offers() {
+            if self.routes.offers() == Offers::All {
                 schedule.allow_offers(&program, &[may])?;
             }
             let schedule = self.plans.keep(schedule);

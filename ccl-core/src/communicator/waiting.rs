@@ -5,7 +5,7 @@ use super::routes::Routes;
 use super::{Communicator, record};
 use crate::control::EndKind;
 use crate::engine::{Schedule, WaitOn};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, RankList, Result};
 use crate::flight::{Entry, Reason};
 use crate::plan::Rank;
 use std::time::{Duration, Instant};
@@ -183,8 +183,10 @@ impl Communicator {
             }
             _ => error,
         };
-        self.break_with(error.to_string());
-        error
+        match self.break_with(error.to_string()) {
+            stuck if stuck.is_empty() => error,
+            stuck => error.noting(still_writing(&stuck)),
+        }
     }
 
     /// What the control plane knows of a link with this peer. That of one which has left in order needs little explanation.
@@ -196,17 +198,22 @@ impl Communicator {
         })
     }
 
-    /// Takes no more calls, for this reason, which the others are told where they do not know.
+    /// Takes no more calls, for this reason, which the others are told where they do not know. Which ranks stand still in the middle
+    /// of writing to a buffer of this one.
     #[cold]
-    pub(super) fn break_with(&mut self, cause: String) {
+    pub(super) fn break_with(&mut self, cause: String) -> Vec<Rank> {
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
         self.record_end(&cause);
-        self.routes.withdraw();
-        self.crew.routes_mut().for_each(Routes::withdraw);
+        let mut stuck = self.routes.withdraw();
+        stuck.extend(self.crew.routes_mut().flat_map(Routes::withdraw));
+        if !stuck.is_empty() {
+            tracing::error!(rank = self.rank, sequence = self.sequence, "{}", still_writing(&stuck));
+        }
         if self.health.is_well() {
             self.health.end(EndKind::Failed, &cause);
         }
         self.broken.get_or_insert(cause);
+        stuck
     }
 
     /// How long a call may wait for its peers without anything moving.
@@ -217,4 +224,12 @@ impl Communicator {
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.limit()
     }
+}
+
+/// What these ranks may still do to the receive buffer of a call that has failed.
+fn still_writing(stuck: &[Rank]) -> String {
+    let ranks = RankList(stuck);
+    format!(
+        "stopped while writing to this rank's receive buffer: rank {ranks}; use that memory when it is gone or has gone on"
+    )
 }

@@ -320,8 +320,8 @@ impl Machine {
             true => None,
             false => self.referent(&code, &lane, task, buffers, sources),
         };
-        let mut written = 0;
-        for (index, Bound { operand, span, store }) in into.iter().enumerate() {
+        let (mut written, mut store) = (0, Store::Cached);
+        for (index, Bound { operand, span, store: kept_as }) in into.iter().enumerate() {
             let index = first_sink + index;
             let sink = match *operand {
                 Operand::Output(_) => {
@@ -329,7 +329,8 @@ impl Machine {
                     if room != len {
                         return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    let output = buffers.output().slice(at, len).stored(*store);
+                    store = *kept_as;
+                    let output = buffers.output().slice(at, len).stored(store);
                     // What was offered is there already.
                     if let [source] = sources
                         && !source.scaled
@@ -348,6 +349,15 @@ impl Machine {
                     self.scratch.sink(scratch as usize, len)
                 }
                 Operand::Send { to, end } => {
+                    if code.reaches && len >= task.refers.piece {
+                        let offered = fabric.reserve_offered(to, len, tag, &mut self.sinks[written..])?;
+                        if offered > 0 {
+                            let offered = &mut self.sinks[written..written + offered];
+                            offered.iter_mut().for_each(|sink| *sink = sink.stored(store));
+                            written += offered.len();
+                            continue;
+                        }
+                    }
                     if let Some(piece) = referent {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {

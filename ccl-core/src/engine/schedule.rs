@@ -134,6 +134,8 @@ pub(super) struct Code {
     pub(super) end: u32,
     /// What may be sent by reference, if anything.
     pub(super) refers: Refers,
+    /// Whether what it sends may be written where its receivers have offered memory: it goes to them alone, last of all sinks.
+    pub(super) reaches: bool,
 }
 
 /// A source or a sink.
@@ -180,9 +182,17 @@ impl Schedule {
                 if from == into || into == end {
                     return Err(Unbound::Plan("a move without source or sink".into()).in_lane(rank, index));
                 }
-                widest = (widest.0.max(into - from), widest.1.max(end - into));
+                // Each receiver of what is sent may have memory of its own for it.
+                let ends = binder.operands[into..end].iter().map(|operand| match operand {
+                    Operand::Send { end, .. } => binder.ends[*end as usize].peers.len(),
+                    _ => 1,
+                });
+                widest = (widest.0.max(into - from), widest.1.max(ends.sum()));
+                let sends = |operand: &&Operand| matches!(operand, Operand::Send { .. });
+                let reaches = mv.is_result() && binder.operands[into..end].iter().filter(sends).count() == 1;
+                let reaches = reaches && binder.operands.last().as_ref().is_some_and(sends);
                 let refers = Refers::default();
-                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers });
+                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers, reaches });
             }
             scratch += lane.scratch;
         }

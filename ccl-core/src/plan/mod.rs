@@ -317,6 +317,13 @@ impl Move {
         }
     }
 
+    /// Whether the move combines what it sends, keeps a copy of it, and sends it once, to one peer or to several.
+    pub fn is_result(&self) -> bool {
+        let links = self.into.iter().filter(|sink| matches!(sink, Sink::Links(_))).count();
+        let keeps = self.into.iter().any(|sink| matches!(sink, Sink::Output(_)));
+        self.from.len() > 1 && links == 1 && keeps
+    }
+
     /// The output chunk that becomes a copy of what the move receives, the first where there are several. `None` where
     /// it receives nothing, combines it, or keeps no copy.
     pub fn landing(&self) -> Option<u32> {

@@ -21,6 +21,7 @@ mod register;
 mod scalar;
 mod slab;
 mod stream;
+mod strides;
 #[cfg(test)]
 mod twin;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -6,14 +6,12 @@
 
 use super::copy::copy_one;
 use super::reducer::{Reducer, Source};
+use super::strides::{self, SOURCES};
 use super::{Piece, PieceMut, Store};
 
 /// How much is combined at a time, and the least that streams: a small part of the first cache, next to what is
 /// read.
 pub(super) const STRIDE: usize = 4096;
-
-/// How many sources are combined at most; the results of more are stored as usual.
-const SOURCES: usize = 32;
 
 /// The line that a store past the caches has to fill.
 const LINE: usize = 64;
@@ -32,28 +30,18 @@ pub(super) fn streams(sources: usize, sinks: &[PieceMut]) -> bool {
 /// Combines `sources` into `sinks`, some of which [stream](streams).
 #[cold]
 pub(super) fn reduce(reducer: &Reducer, sources: &[Source], sinks: &[PieceMut]) {
-    let bytes = sources[0].piece.len();
     let mut stage = Stage([0; STRIDE]);
-    let mut parts = [Source { piece: Piece::EMPTY, scaled: false }; SOURCES];
-    let parts = &mut parts[..sources.len()];
-    let mut at = 0;
-    let mut len = first_stride(sinks, reducer.dtype().size());
-    while at < bytes {
-        len = len.min(bytes - at);
-        for (part, source) in parts.iter_mut().zip(sources) {
-            *part = Source { piece: source.piece.slice(at, len), scaled: source.scaled };
-        }
-        // SAFETY: the stage is a variable of this function, apart from everything and as long; the parts are whole
-        // elements of pieces of one length.
+    let first = first_stride(sinks, reducer.dtype().size());
+    strides::each(sources, first, STRIDE, |sources, at, len| {
+        // SAFETY: the stage is a variable of this function, apart from everything and as long, since there are few enough
+        // sources; the parts are whole elements of pieces of one length.
         let staged = unsafe {
             let staged = PieceMut::new(stage.0.as_mut_ptr(), len);
-            reducer.combine(parts, &[staged]);
+            reducer.combine(sources, &[staged]);
             staged
         };
         write(staged.as_piece(), sinks, at);
-        at += len;
-        len = STRIDE;
-    }
+    });
     fence();
 }
 

@@ -42,18 +42,19 @@ macro_rules! reference_conformance {
     };
 }
 
-/// Instantiates the tests of offers, for transports that take them.
+/// Instantiates the tests of offers, for transports that take them: with a second function that makes memory which peers can be let
+/// write to.
 #[macro_export]
 macro_rules! offer_conformance {
-    ($make:path) => {
-        $crate::offer_conformance!($make: offered_pieces_come_into_their_place
+    ($make:path, $memory:path) => {
+        $crate::offer_conformance!($make, $memory: offered_pieces_come_into_their_place
             what_does_not_belong_there_goes_another_way what_was_sent_before_an_offer_is_counted
             a_newer_offer_replaces_one nobody_writes_to_what_was_withdrawn);
     };
-    ($make:path: $($test:ident)*) => {
+    ($make:path, $memory:path: $($test:ident)*) => {
         $(#[test]
         fn $test() {
-            $crate::transport::conformance::offers::$test($make);
+            $crate::transport::conformance::offers::$test($make, $memory);
         })*
     };
 }

@@ -4,8 +4,8 @@
 //! Every piece is a buffer of its own, and any memory can be referred to and offered; it is simple, not fast.
 
 use super::{
-    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Reach, ReceiverId, Refer, SenderId,
-    Transport, UserMemory,
+    Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Offers, Reach, ReceiverId, Refer,
+    SenderId, Transport, UserMemory,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
@@ -106,6 +106,8 @@ struct Sender {
 enum Reserved {
     Slot(Vec<u8>),
     Reference(Piece),
+    /// In memory that the receivers have offered, one after the other.
+    Offered(Vec<Piece>),
 }
 
 #[derive(Debug)]
@@ -147,6 +149,26 @@ impl Fabric for LocalTransport {
         Ok(Refer::Ready)
     }
 
+    fn reserve_offered(
+        &mut self,
+        to: SenderId,
+        len: usize,
+        tag: u64,
+        sinks: &mut [PieceMut],
+    ) -> Result<usize> {
+        let state = self.hub.lock();
+        let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
+        if sender.reserved.is_some() || !sender.has_credit(&state, self.hub.credits) {
+            return Ok(0);
+        }
+        let places: Option<Vec<_>> =
+            sender.links.iter().map(|link| state.links[link].offered(len, tag)).collect();
+        let Some(places) = places else { return Ok(0) };
+        sinks[..places.len()].copy_from_slice(&places);
+        sender.reserved = Some(Reserved::Offered(places.iter().map(PieceMut::as_piece).collect()));
+        Ok(places.len())
+    }
+
     fn settled(&mut self, to: SenderId) -> Result<bool> {
         let state = self.hub.lock();
         let sender = self.senders.get(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
@@ -157,13 +179,17 @@ impl Fabric for LocalTransport {
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let mut state = self.hub.lock();
         let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
-        let body = match sender.reserved.take().ok_or_else(|| not_held("publish"))? {
-            Reserved::Slot(bytes) => Body::Bytes(bytes.into()),
-            Reserved::Reference(piece) => Body::Reference(piece),
+        let (body, places) = match sender.reserved.take().ok_or_else(|| not_held("publish"))? {
+            Reserved::Slot(bytes) => (Body::Bytes(bytes.into()), Vec::new()),
+            Reserved::Reference(piece) => (Body::Reference(piece), Vec::new()),
+            Reserved::Offered(places) => (Body::Direct(Piece::EMPTY), places),
         };
-        for (link, counters) in sender.links.iter().zip(&mut sender.counters) {
+        for (index, (link, counters)) in sender.links.iter().zip(&mut sender.counters).enumerate() {
             let queue = state.link(*link);
-            let body = queue.land(&body, tag);
+            let body = match places.get(index) {
+                Some(place) => Body::Direct(*place),
+                None => queue.land(&body, tag),
+            };
             counters.count(&body);
             queue.messages.push_back(Message { body, tag });
             state.events[link.to as usize] += 1;
@@ -227,7 +253,7 @@ impl Transport for LocalTransport {
             shared_slots: true,
             threads: true,
             one_host: true,
-            offers: true,
+            offers: Offers::All,
         }
     }
 
@@ -328,10 +354,11 @@ impl Transport for LocalTransport {
         Ok(true)
     }
 
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> Vec<Rank> {
         let mut state = self.hub.lock();
         state.withdrawn[self.rank as usize] = true;
         state.links.iter_mut().filter(|(key, _)| key.to == self.rank).for_each(|(_, link)| link.offer = None);
+        Vec::new()
     }
 
     fn counters(&self) -> Vec<(LinkKey, Counters)> {
@@ -370,18 +397,17 @@ impl Link {
     /// What is sent next: written to where it goes, if its receiver has offered that.
     fn land(&self, body: &Body, tag: u64) -> Body {
         let piece = body.piece();
-        let place = self.offer.filter(|(offer, _)| offer.tag == tag).and_then(|(offer, released)| {
-            let index = self.released + self.messages.len() as u64 - released;
-            let at = Offer::place(offer.sink.len(), offer.piece, index, piece.len())?;
-            Some(offer.sink.slice(at, piece.len()))
-        });
-        place.map_or_else(
-            || body.clone(),
-            |place| {
-                place.copy_from(piece);
-                Body::Direct(place.as_piece())
-            },
-        )
+        let Some(place) = self.offered(piece.len(), tag) else { return body.clone() };
+        place.copy_from(piece);
+        Body::Direct(place.as_piece())
+    }
+
+    /// Where the next piece goes, if its receiver has offered memory for it.
+    fn offered(&self, len: usize, tag: u64) -> Option<PieceMut> {
+        let (offer, released) = self.offer.filter(|(offer, _)| offer.tag == tag)?;
+        let index = self.released + self.messages.len() as u64 - released;
+        let at = Offer::place(offer.sink.len(), offer.piece, index, len)?;
+        Some(offer.sink.slice(at, len))
     }
 }
 
@@ -476,5 +502,5 @@ mod tests {
     }
 
     crate::reference_conformance!(transports, memory);
-    crate::offer_conformance!(transports);
+    crate::offer_conformance!(transports, memory);
 }

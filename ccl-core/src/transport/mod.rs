@@ -45,7 +45,7 @@
 //! | in the line | `reserve` gives bytes inside the message's own cache line or work request | `peek` finds them beside the flag |
 //! | through a slot | `reserve` gives a slot in memory that the peer can read, or that is registered | `peek` gives the slot in place |
 //! | by reference | `refer` in place of `reserve`: the bytes are taken from mapped or registered user memory | `peek` gives these bytes where they are, or the slot into which they were written |
-//! | direct | as through a slot, or by reference | `offer` before it comes: `peek` gives the receiver's own memory, where it lies already |
+//! | direct | as through a slot, or by reference, or `reserve_offered` in place of `reserve` | `offer` before it comes: `peek` gives the receiver's own memory, where it lies already |
 //!
 //! # References
 //!
@@ -67,8 +67,12 @@
 //! memory, which the proof has seen to. A transport whose peers cannot write to it, or whose peers hear of it too late, sends
 //! pieces as before; so offers are always optional too.
 //!
+//! Where processors write to each other's memory, the engine asks for it: [`reserve_offered`](Fabric::reserve_offered) takes the place of
+//! `reserve` and gives what the receivers have offered, all of them or none. It asks for results only, which it combines and keeps a copy of:
+//! what one rank has and others want, these fetch sooner by themselves.
+//!
 //! A call that fails gives its buffers back while peers may still write there. [`Transport::withdraw`] does not return
-//! before nobody can: a transport that cannot promise this takes no offers.
+//! before nobody can, or names whom it could not wait for: a transport that cannot promise this takes no offers.
 //!
 //! # Windows
 //!
@@ -210,7 +214,20 @@ pub trait Fabric {
         Ok(true)
     }
 
-    /// Hands over the slot that `reserve` gave, or the piece that `refer` was given.
+    /// In place of `reserve`: the memory that the receivers of the next piece have offered for it, in the first of `sinks`, as many as there
+    /// are receivers; and how many these are, 0 where not all of them have offered any, or hold all credits. Not while a reservation is held. `publish` must
+    /// follow at once: a receiver that withdraws waits for it.
+    fn reserve_offered(
+        &mut self,
+        _to: SenderId,
+        _len: usize,
+        _tag: u64,
+        _sinks: &mut [PieceMut],
+    ) -> Result<usize> {
+        Ok(0)
+    }
+
+    /// Hands over the slot that `reserve` gave, or the piece that `refer` was given, or what was written to offered memory.
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()>;
 
     /// Copies a piece and hands it over, all at once: what `reserve`, a copy and `publish` come to. False for want of
@@ -328,8 +345,10 @@ pub trait Transport: Fabric + Send {
     }
 
     /// A call has failed: what was handed over by reference may change from now on, and once this has returned nobody writes
-    /// to what was offered. No call follows.
-    fn withdraw(&mut self) {}
+    /// to what was offered, except the peers that it names: they stand still in the middle of it. No call follows.
+    fn withdraw(&mut self) -> Vec<Rank> {
+        Vec::new()
+    }
 
     /// How a connected peer is reached, in words: devices, addresses, and why these. Empty where there is nothing to say.
     fn describe(&self, _peer: Rank) -> String {
@@ -388,8 +407,19 @@ pub struct Capabilities {
     pub threads: bool,
     /// Whether it reaches ranks of its own host only.
     pub one_host: bool,
-    /// Whether it takes [offers](self#offers); one that does not is made none.
-    pub offers: bool,
+    /// Which [offers](self#offers) it takes.
+    pub offers: Offers,
+}
+
+/// Which offers a transport is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offers {
+    /// None.
+    None,
+    /// Of memory for what its sender combines and keeps a copy of.
+    Results,
+    /// Of memory for whatever comes.
+    All,
 }
 
 /// How well a peer is reached; the cost function's α and 1/β.

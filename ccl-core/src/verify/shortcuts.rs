@@ -25,6 +25,8 @@ pub struct Shortcuts {
     /// By rank; a rank's moves lane after lane.
     refers: Vec<Box<[May]>>,
     offers: Vec<Box<[May]>>,
+    /// The same where the sender keeps a copy of what it combines, and nothing elsewhere.
+    result_offers: Vec<Box<[May]>>,
 }
 
 /// Whether a move may do something.
@@ -49,15 +51,22 @@ impl Shortcuts {
         &self.offers[rank as usize]
     }
 
+    /// The same for those moves only that receive a [result](crate::plan::Move::is_result).
+    pub fn result_offers(&self, rank: Rank) -> &[May] {
+        &self.result_offers[rank as usize]
+    }
+
     /// Reads it off a plan whose tile can run in this order, without races.
     pub(super) fn find(plan: &Plan, graph: &Graph, order: &[Event], in_place: bool) -> Shortcuts {
         let mut finder = Finder { graph, search: Search::new(graph, order), uses: [Vec::new(), Vec::new()] };
-        let (mut refers, mut offers) = (Vec::new(), Vec::new());
+        let (mut refers, mut offers, mut result_offers) = (Vec::new(), Vec::new(), Vec::new());
+        let programs = plan.programs.iter().flat_map(|program| &program.lanes);
+        let moves: Vec<_> = programs.flat_map(|lane| &lane.moves).collect();
         let mut event = 0;
         for (rank, program) in (0..).zip(&plan.programs) {
             let lanes = graph.lanes.iter().zip(0..).filter(|(lane, _)| lane.rank == rank);
             finder.gather_uses(rank, lanes.map(|(_, id)| id));
-            let (mut may_refer, mut may_offer) = (Vec::new(), Vec::new());
+            let (mut may_refer, mut may_offer, mut of_results) = (Vec::new(), Vec::new(), Vec::new());
             for mv in program.lanes.iter().flat_map(|lane| &lane.moves) {
                 let chunks = match mv.referent() {
                     None => None,
@@ -75,16 +84,21 @@ impl Shortcuts {
                     apart: finder.is_stable(event, apart),
                     in_place: in_place && finder.is_stable(event, shared),
                 }));
-                may_offer.push(mv.landing().map_or(May::default(), |chunk| May {
+                let may = mv.landing().map_or(May::default(), |chunk| May {
                     apart: finder.is_unused(event, chunk, false),
                     in_place: in_place && finder.is_unused(event, chunk, true),
-                }));
+                });
+                may_offer.push(may);
+                let is_result =
+                    finder.sender_to(event).is_some_and(|sender| moves[sender as usize].is_result());
+                of_results.push(if is_result { may } else { May::default() });
                 event += 1;
             }
             refers.push(may_refer.into());
             offers.push(may_offer.into());
+            result_offers.push(of_results.into());
         }
-        Shortcuts { refers, offers }
+        Shortcuts { refers, offers, result_offers }
     }
 }
 
@@ -137,6 +151,14 @@ impl Finder<'_> {
         let uses = &self.uses[usize::from(in_place)];
         let first = uses.partition_point(|one| one.chunk < chunk);
         uses[first..].iter().take_while(|one| one.chunk == chunk).copied().collect()
+    }
+
+    /// Who sends what a move receives, the first of its messages.
+    fn sender_to(&self, receive: Event) -> Option<Event> {
+        self.graph.reads(receive).iter().find_map(|read| match *read {
+            Read::Message(message) => Some(self.graph.messages[message as usize].sender),
+            _ => None,
+        })
     }
 
     /// Who receives what a move sends.

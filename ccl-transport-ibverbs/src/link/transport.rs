@@ -24,8 +24,8 @@ use crate::verbs::{Completion, Context};
 use ccl_core::config::Ib;
 use ccl_core::simd::Piece;
 use ccl_core::transport::{
-    Capabilities, Counters, Directory, End, Exchange, LinkKey, Reach, ReceiverId, SenderId, Transport,
-    UserMemory, Window as Shown,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId,
+    Transport, UserMemory, Window as Shown,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
@@ -293,7 +293,7 @@ impl Transport for IbTransport {
             shared_slots: true,
             threads: true,
             one_host: false,
-            offers: true,
+            offers: Offers::All,
         }
     }
 
@@ -381,10 +381,11 @@ impl Transport for IbTransport {
     }
 
     /// Without its registrations no device touches the users' memory. Windows stay: they are not calls' memory.
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> Vec<Rank> {
         self.abandoned = true;
         self.registered.clear();
         self.incoming.iter_mut().for_each(Incoming::lapse);
+        Vec::new()
     }
 
     fn describe(&self, peer: Rank) -> String {

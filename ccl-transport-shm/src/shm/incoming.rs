@@ -1,12 +1,13 @@
 //! The receiving end of one link.
 
-use super::Segment;
+use super::{Segment, Words};
 use crate::bell::{Bell, CREDIT};
 use crate::borrowing::Borrowing;
+use crate::offer::{Offering, Terms};
 use crate::pool::Pool;
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd, SHORT_BYTES};
 use ccl_core::simd::Piece;
-use ccl_core::transport::{Arrival, Counters, LinkKey};
+use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -32,9 +33,13 @@ pub(crate) struct Incoming {
     entries: NonNull<Entry>,
     rooms: NonNull<u8>,
     credit: NonNull<Credit>,
+    offering: NonNull<Offering>,
     bell: NonNull<Bell>,
     end: RecvEnd,
     held: Option<Held>,
+    /// The last offer, the count of the first message that it is for, and how many there were.
+    offer: Option<(Offer, u32)>,
+    offers: u32,
     /// The count of released pieces at which the last sleep has already told of a piece.
     told: Option<u32>,
     pub(crate) counters: Counters,
@@ -49,14 +54,17 @@ unsafe impl Send for Incoming {}
 
 impl Incoming {
     pub(crate) fn new(key: LinkKey, peer: Arc<Segment>, link: u32, lender: u32) -> Incoming {
-        let (credit, entries) = peer.link(link);
+        let Words { credit, offering, entries } = peer.link(link);
         Incoming {
             entries,
             rooms: peer.rooms(link),
             credit,
+            offering,
             bell: NonNull::from(peer.bell()),
             end: RecvEnd::new(peer.geometry().credits),
             held: None,
+            offer: None,
+            offers: 0,
             told: None,
             counters: Counters::default(),
             key,
@@ -97,11 +105,12 @@ impl Incoming {
                 Some(at) => at,
                 None => return Ok(Look::Unknown),
             },
+            Body::Offered => self.offered(&message)?,
             _ => return Err(Corrupt("a message lies outside the slots")),
         };
         self.held = Some(Held { len: message.len, body: message.body });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
-        // they are held; and they are not written until `release`.
+        // they are held, or in what was offered until they are released; and they are not written until then.
         Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
     }
 
@@ -116,7 +125,46 @@ impl Incoming {
     ) -> Result<Option<*const u8>, Corrupt> {
         let Some(loan) = borrowed[self.lender as usize].find(number) else { return Ok(None) };
         let at = loan.bytes(offset, len);
-        at.map(Some).ok_or(Corrupt("a message lies outside the memory that it names"))
+        at.map(|at| Some(at.cast_const())).ok_or(Corrupt("a message lies outside the memory that it names"))
+    }
+
+    /// Where the bytes of a message are that was written to what this rank has offered.
+    #[inline(never)]
+    fn offered(&self, message: &Message) -> Result<*const u8, Corrupt> {
+        let offer = self.offer.filter(|(offer, _)| offer.tag == message.tag);
+        let place = offer.and_then(|(Offer { sink, piece, .. }, first)| {
+            let index = u64::from(self.end.released().wrapping_sub(first));
+            let at = Offer::place(sink.len(), piece, index, message.len as usize)?;
+            Some(sink.slice(at, message.len as usize).as_piece().as_ptr())
+        });
+        place.ok_or(Corrupt("a message was written where nothing was offered"))
+    }
+
+    fn offering(&self) -> &Offering {
+        // SAFETY: in `peer`, which lives as long as `self`; any bytes are a valid offering.
+        unsafe { self.offering.as_ref() }
+    }
+
+    /// Offers memory to the sender, which finds it so many bytes after the start of what is lent under this number.
+    pub(crate) fn offer(&mut self, offer: Offer, number: u32, offset: u64) {
+        let first = self.end.released();
+        self.offer = Some((offer, first));
+        // Never 0.
+        self.offers = self.offers.checked_add(1).unwrap_or(1);
+        let (bytes, piece) = (offer.sink.len() as u64, offer.piece as u64);
+        self.offering().make(self.offers, &Terms { tag: offer.tag, number, offset, bytes, piece, first });
+    }
+
+    /// Takes the last offer back. The sender may still be [writing](Incoming::is_written).
+    pub(crate) fn withdraw(&mut self) {
+        if self.offers > 0 {
+            self.offering().withdraw();
+        }
+    }
+
+    /// Whether the sender is writing to what was offered.
+    pub(crate) fn is_written(&self) -> bool {
+        self.offers > 0 && self.offering().is_taken()
     }
 
     /// The number of the lent memory that the message at hand names.
@@ -145,6 +193,10 @@ impl Incoming {
             Body::Lent { .. } => {
                 self.counters.referenced += 1;
                 self.counters.referenced_bytes += u64::from(len);
+            }
+            Body::Offered => {
+                self.counters.direct += 1;
+                self.counters.direct_bytes += u64::from(len);
             }
         }
         // SAFETY: in `peer`, which lives as long as `self`; any bytes are a valid credit line.

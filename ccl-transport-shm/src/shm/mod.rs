@@ -17,4 +17,4 @@ pub(crate) use incoming::{Incoming, Look};
 pub(crate) use outgoing::Outgoing;
 pub use region::SharedMemory;
 pub(crate) use region::{Loan, Region};
-pub(crate) use segment::{Geometry, Segment};
+pub(crate) use segment::{Geometry, Segment, Words};

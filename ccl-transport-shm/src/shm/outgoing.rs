@@ -1,12 +1,13 @@
 //! The sending end of one link.
 
-use super::Segment;
+use super::{Loan, Segment, Words};
 use crate::bell::{Bell, PIECE};
+use crate::offer::{Offering, Terms};
 use crate::pool::Pool;
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SHORT_BYTES, SendEnd};
 use ccl_core::Result as CoreResult;
 use ccl_core::simd::PieceMut;
-use ccl_core::transport::{Counters, LinkKey};
+use ccl_core::transport::{Counters, LinkKey, Offer};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub(crate) struct Outgoing {
     has_rooms: bool,
     link: u32,
     credit: NonNull<Credit>,
+    offering: NonNull<Offering>,
     bell: NonNull<Bell>,
     end: SendEnd,
     /// The slot of each message in the ring, or [`NO_SLOT`] or [`LENT`].
@@ -63,7 +65,7 @@ impl Outgoing {
         peer: Arc<Segment>,
         most_in_slots: u32,
     ) -> Outgoing {
-        let (credit, entries) = own.link(link);
+        let Words { credit, offering, entries } = own.link(link);
         let credits = own.geometry().credits;
         Outgoing {
             entries,
@@ -71,6 +73,7 @@ impl Outgoing {
             has_rooms: false,
             link,
             credit,
+            offering,
             bell: NonNull::from(peer.bell()),
             end: SendEnd::new(credits),
             slots: vec![NO_SLOT; credits as usize].into(),
@@ -229,6 +232,7 @@ impl Outgoing {
             Body::Line => debug_assert!(self.slots[self.end.at()] == NO_SLOT),
             Body::Slot { number, .. } => self.note(number),
             Body::Lent { .. } => self.note(LENT),
+            Body::Offered => {}
         }
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
@@ -244,12 +248,46 @@ impl Outgoing {
                 self.counters.referenced += 1;
                 self.counters.referenced_bytes += len as u64;
             }
+            Body::Offered => {
+                self.leave_offered();
+                self.counters.direct += 1;
+                self.counters.direct_bytes += len as u64;
+            }
         }
         // SAFETY: in `_peer`, which lives as long as `self`.
         let bell = unsafe { self.bell.as_ref() };
         if bell.must_ring(PIECE) {
             crate::park::wake(bell);
         }
+    }
+
+    fn offering(&self) -> &Offering {
+        // SAFETY: in `own`, which lives as long as `self`; any bytes are a valid offering.
+        unsafe { self.offering.as_ref() }
+    }
+
+    /// Takes what the receiver has offered for the next message, if that has this tag and length: what memory it is, by its number and the offset in it. The receiver
+    /// waits from then on until it is published, or [left](Outgoing::leave_offered).
+    pub(crate) fn take_offered(&self, len: usize, tag: u64) -> Option<(u32, u64)> {
+        self.offering().take(|terms: &Terms| {
+            let index = u64::from(self.end.published().wrapping_sub(terms.first));
+            let (bytes, piece) = (usize::try_from(terms.bytes).ok()?, usize::try_from(terms.piece).ok()?);
+            let at = Offer::place(bytes, piece, index, len).filter(|_| terms.tag == tag)?;
+            Some((terms.number, terms.offset.checked_add(at as u64)?))
+        })
+    }
+
+    /// What was taken is not written to any more.
+    pub(crate) fn leave_offered(&self) {
+        self.offering().leave();
+    }
+
+    /// The place in lent memory that the receiver has offered, and that was taken; `None` where it lies outside.
+    pub(crate) fn offered_piece(&self, loan: &Loan, offset: u64, len: usize) -> Option<PieceMut> {
+        let at = loan.bytes(offset, len)?;
+        // SAFETY: inside of a mapping which is not given up before `publish`; the receiver has promised that nobody else uses
+        // it, and waits for this rank before it withdraws that.
+        Some(unsafe { PieceMut::new(at, len) })
     }
 
     /// Keeps where the bytes of the message are, which are not in its line.

@@ -19,7 +19,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Zeroed memory that ranks of the same host can see, so that calls on it move no byte through slots.
 ///
 /// It behaves like a `Vec<u8>` of fixed length, aligned to 2 MiB, and takes memory when it is touched. It is an
-/// unnamed, sealed memfd: peers can map it but not write to it, and nothing of it is left when the process is
+/// unnamed, sealed memfd: peers can map it, and write only to what a call that runs has offered them; nothing of it is left when the process is
 /// killed. Each takes a file descriptor. A communicator tells its peers of it when a call uses it for the first time,
 /// and when it is dropped they give up their mapping at the next chance: when they sleep or map something else.
 ///
@@ -62,14 +62,14 @@ impl Deref for SharedMemory {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the mapping is at least as long, lives as long as `self`, and this process writes to it through
-        // `self` only; peers have no right to write.
+        // `self` only; peers write only to what a call that borrows it exclusively has offered.
         unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), self.len) }
     }
 }
 
 impl DerefMut for SharedMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed exclusively. A peer reads only what a call that borrows it has lent.
+        // SAFETY: as above, and borrowed exclusively. A peer reads and writes only what a call that borrows it has lent and offered.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len) }
     }
 }
@@ -151,11 +151,8 @@ impl Region {
             Error::system(what, e, "free memory, or raise the file size limit (ulimit -f)")
         })?;
         let mapping = Mapping::aligned(&fd, len)?;
-        // A peer can neither take memory away under a reader, which would be a SIGBUS, nor write to it. Kernels
-        // before 5.1 cannot forbid the latter.
-        let seals = SealFlags::SHRINK | SealFlags::GROW;
-        rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::FUTURE_WRITE | SealFlags::SEAL)
-            .or_else(|_| rustix::fs::fcntl_add_seals(&fd, seals | SealFlags::SEAL))
+        // A peer cannot take memory away under a reader, which would be a SIGBUS.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
         Ok(Region { mapping, fd, process: std::process::id(), lenders: Mutex::new(Some(Vec::new())) })
     }
@@ -227,13 +224,14 @@ impl Loan {
         let bytes = rustix::fs::fstat(fd).map_err(|e| format!("fstat of lent memory: {e}"))?.st_size;
         let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && seals.contains(SealFlags::SHRINK));
         let len = len.ok_or_else(|| format!("it lent {bytes} bytes of memory that it can take away"))?;
-        let mapping = Mapping::of(fd, null_mut(), len, ProtFlags::READ, MapFlags::SHARED);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = Mapping::of(fd, null_mut(), len, protection, MapFlags::SHARED);
         Ok(Loan { number, memory: Borrowed::There(mapping.map_err(|e| e.to_string())?) })
     }
 
     /// `len` bytes from `offset`, if they lie inside.
     #[inline]
-    pub(super) fn bytes(&self, offset: u64, len: usize) -> Option<*const u8> {
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Option<*mut u8> {
         let mapping = match &self.memory {
             Borrowed::Here(region) => &region.mapping,
             Borrowed::There(mapping) => mapping,
@@ -241,7 +239,7 @@ impl Loan {
         let offset = usize::try_from(offset).ok()?;
         let inside = offset <= mapping.len && len <= mapping.len - offset;
         // SAFETY: just checked that it lies inside of the mapping.
-        inside.then(|| unsafe { mapping.base.as_ptr().add(offset).cast_const() })
+        inside.then(|| unsafe { mapping.base.as_ptr().add(offset) })
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::bell::Bell;
 use crate::connect::GLANCE;
 use crate::ledger::Ledger;
+use crate::offer::Offering;
 use crate::ring::{Credit, Entry, SHORT_BYTES};
 use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
@@ -28,7 +29,7 @@ const SLOTS_ALIGN: usize = 2 << 20;
 ///
 /// ```text
 /// 0              LINKS_AT                               rooms_at              slots_at
-/// | bell, ledger | link 0: credit, entries… | link 1: … | rooms of link 0 | … | slot 0 | slot 1 | …
+/// | bell, ledger | link 0: credit, offering, entries… | link 1: … | rooms of link 0 | … | slot 0 | slot 1 | …
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -45,7 +46,7 @@ const SLOTS_IN_A_CROWD: u32 = 32;
 impl Geometry {
     /// Bytes of a link's lines.
     pub(crate) fn link_bytes(&self) -> usize {
-        size_of::<Credit>() + self.credits as usize * size_of::<Entry>()
+        size_of::<Credit>() + size_of::<Offering>() + self.credits as usize * size_of::<Entry>()
     }
 
     /// Bytes of the rooms of a link's entries.
@@ -75,6 +76,15 @@ impl Geometry {
     pub(crate) fn bytes(&self) -> usize {
         self.slots_at() + self.slots() as usize * self.slot_bytes
     }
+}
+
+/// Where the words of a link lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    pub(crate) credit: NonNull<Credit>,
+    pub(crate) offering: NonNull<Offering>,
+    /// The first of them.
+    pub(crate) entries: NonNull<Entry>,
 }
 
 /// A mapped segment, one's own or a peer's.
@@ -199,12 +209,17 @@ impl Segment {
         unsafe { self.base.add(LEDGER_AT).cast().as_ref() }
     }
 
-    /// Credit line and entries of a link.
-    pub(crate) fn link(&self, link: u32) -> (NonNull<Credit>, NonNull<Entry>) {
+    /// Where the words of a link lie.
+    pub(crate) fn link(&self, link: u32) -> Words {
         assert!(link < self.geometry.max_links, "link outside the segment");
         let at = LINKS_AT + link as usize * self.geometry.link_bytes();
         // SAFETY: all links of the geometry lie inside the mapping; 128 divides all offsets.
-        unsafe { (self.base.add(at).cast(), self.base.add(at + size_of::<Credit>()).cast()) }
+        unsafe {
+            let credit = self.base.add(at);
+            let offering = credit.add(size_of::<Credit>());
+            let entries = offering.add(size_of::<Offering>()).cast();
+            Words { credit: credit.cast(), offering: offering.cast(), entries }
+        }
     }
 
     /// Where the room of a link's first entry begins; the others follow.
@@ -224,7 +239,7 @@ impl Segment {
 
     /// Asks for the memory of a link's lines now, so that the lack of it is an error and not a signal.
     pub(crate) fn populate_link(&self, link: u32) -> Result<()> {
-        let (credit, _) = self.link(link);
+        let Words { credit, .. } = self.link(link);
         self.populate(credit.cast(), self.geometry.link_bytes())
     }
 

@@ -1,5 +1,6 @@
 //! What a broken or hostile peer may write into the shared memory, and a peer whose wake-up does not come.
 
+use super::Words;
 use crate::bell::PIECE;
 use crate::ring::{Body, Credit, Entry, LENT_BYTES, SHORT_BYTES};
 use crate::sync::Ordering;
@@ -25,9 +26,9 @@ fn pair() -> Vec<ShmTransport> {
 
 /// The words of that link.
 fn words(t: &[ShmTransport]) -> (&Credit, &Entry) {
-    let (credit, entry) = t[0].segment.link(0);
+    let Words { credit, entries, .. } = t[0].segment.link(0);
     // SAFETY: they lie in the segment, which `t` keeps; any bytes are valid.
-    unsafe { (credit.as_ref(), entry.as_ref()) }
+    unsafe { (credit.as_ref(), entries.as_ref()) }
 }
 
 fn names(error: &ccl_core::Error, rank: u32) -> bool {
@@ -47,6 +48,7 @@ fn a_forged_message_is_an_error_that_names_the_sender() {
         (1, 8, Body::Slot { number: slots, at: 0 }),
         (1, 8, Body::Slot { number: u32::MAX, at: 0 }),
         (1, 8, Body::Slot { number: 0, at: u32::MAX }),
+        (1, 8, Body::Offered),
         (1, 8, Body::Lent { number: 0, offset: 0 }),
         (1, 8, Body::Lent { number: 256, offset: 0 }),
         (1, 8, Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 }),

@@ -3,6 +3,7 @@
 use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
 use crate::simd::{Buffers, PieceMut};
 use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
+use std::ops::DerefMut;
 
 const TAG: u64 = 7;
 
@@ -36,8 +37,17 @@ impl<T: Transport> Pair<T> {
         assert_eq!(receive(&mut self.t[0], from), Some((b"ping".to_vec(), 0)));
     }
 
+    /// By way of what was offered, if the sender can ask for that.
     fn send(&mut self, bytes: &[u8], tag: u64) {
-        assert!(send(&mut self.t[0], self.to, bytes, tag));
+        let mut sinks = [PieceMut::EMPTY];
+        match self.t[0].reserve_offered(self.to, bytes.len(), tag, &mut sinks).unwrap() {
+            0 => assert!(send(&mut self.t[0], self.to, bytes, tag)),
+            sinks_given => {
+                assert_eq!((sinks_given, sinks[0].len()), (1, bytes.len()));
+                sys::write(sinks[0], bytes);
+                self.t[0].publish(self.to, tag).unwrap();
+            }
+        }
     }
 
     /// The piece that comes next is these bytes; where it lies.
@@ -56,17 +66,20 @@ impl<T: Transport> Pair<T> {
 }
 
 /// Memory of so many bytes that keeps its place, of zeros.
-fn memory(len: usize) -> (Vec<u8>, PieceMut) {
-    let mut bytes = vec![0; len];
+fn zeros<M: DerefMut<Target = [u8]>>(memory: impl Fn(&[u8]) -> M, len: usize) -> (M, PieceMut) {
+    let mut bytes = memory(&vec![0; len]);
     let sink = Buffers::new(&[], &mut bytes).output();
     (bytes, sink)
 }
 
 /// One after the other, the last of them shorter, for more than there are credits.
-pub fn offered_pieces_come_into_their_place<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+pub fn offered_pieces_come_into_their_place<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
     let mut pair = Pair::new(make);
     let (slot, pieces) = (pair.slot, 2 * pair.t[0].capabilities().credits as usize);
-    let (_keep, sink) = memory(pieces * slot + slot / 2);
+    let (_keep, sink) = zeros(&memory, pieces * slot + slot / 2);
     let whole = pattern(5, sink.len());
     pair.send(b"not of these", 1);
     pair.receive(b"not of these", 1);
@@ -84,10 +97,13 @@ pub fn offered_pieces_come_into_their_place<T: Transport>(make: impl Fn(u32) -> 
 }
 
 /// A piece of another call, or of another length, leaves the memory alone; those after it know their places.
-pub fn what_does_not_belong_there_goes_another_way<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+pub fn what_does_not_belong_there_goes_another_way<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
     let mut pair = Pair::new(make);
     let slot = pair.slot;
-    let (_keep, sink) = memory(4 * slot);
+    let (_keep, sink) = zeros(&memory, 4 * slot);
     pair.offer(sink);
     let bytes = pattern(6, slot);
     for (bytes, tag) in [(&bytes[..], TAG + 1), (&bytes[1..], TAG), (&[], TAG)] {
@@ -101,13 +117,16 @@ pub fn what_does_not_belong_there_goes_another_way<T: Transport>(make: impl Fn(u
 }
 
 /// The first place is that of the oldest piece that is not released, however it travels.
-pub fn what_was_sent_before_an_offer_is_counted<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+pub fn what_was_sent_before_an_offer_is_counted<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
     let mut pair = Pair::new(make);
     let slot = pair.slot;
     let rows: Vec<Vec<u8>> = (0..3).map(|k| pattern(k, slot)).collect();
     pair.send(&rows[0], TAG);
     pair.send(&rows[1], TAG);
-    let (_keep, sink) = memory(3 * slot);
+    let (_keep, sink) = zeros(&memory, 3 * slot);
     pair.offer(sink);
     pair.send(&rows[2], TAG);
     pair.receive(&rows[0], TAG);
@@ -117,10 +136,13 @@ pub fn what_was_sent_before_an_offer_is_counted<T: Transport>(make: impl Fn(u32)
 }
 
 /// Of two offers the newer counts, also where the older was not used up.
-pub fn a_newer_offer_replaces_one<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+pub fn a_newer_offer_replaces_one<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
     let mut pair = Pair::new(make);
     let slot = pair.slot;
-    let ((_keep, old), (_keep_too, new)) = (memory(2 * slot), memory(2 * slot));
+    let ((_keep, old), (_keep_too, new)) = (zeros(&memory, 2 * slot), zeros(&memory, 2 * slot));
     pair.offer(old);
     let bytes = pattern(8, slot);
     pair.send(&bytes, TAG);
@@ -132,13 +154,17 @@ pub fn a_newer_offer_replaces_one<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
 }
 
 /// Whatever becomes of what is sent then.
-pub fn nobody_writes_to_what_was_withdrawn<T: Transport>(make: impl Fn(u32) -> Vec<T>) {
+pub fn nobody_writes_to_what_was_withdrawn<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
     let mut pair = Pair::new(make);
     let slot = pair.slot;
-    let (_keep, sink) = memory(2 * slot);
+    let (_keep, sink) = zeros(&memory, 2 * slot);
     pair.offer(sink);
-    pair.t[1].withdraw();
+    assert!(pair.t[1].withdraw().is_empty());
     let bytes = pattern(9, slot);
+    assert_eq!(pair.t[0].reserve_offered(pair.to, slot, TAG, &mut [PieceMut::EMPTY]).unwrap(), 0);
     if let Ok(Some(place)) = pair.t[0].reserve(pair.to, slot) {
         sys::write(place, &bytes);
         // It may fail: the call has.
