@@ -137,15 +137,26 @@ impl Reducer {
             && let [first, others @ ..] = sinks
             && !others.is_empty()
         {
-            return strides::each(sources, COPIED_FROM, COPIED_FROM, |sources, at, len| {
-                let part = first.slice(at, len);
-                // SAFETY: parts of what was checked above.
-                unsafe { self.combine(sources, &[part]) };
-                others.iter().for_each(|other| other.slice(at, len).copy_from(part.as_piece()));
-            });
+            // SAFETY: checked above.
+            return unsafe { self.combine_and_copy(sources, *first, others) };
         }
         // SAFETY: checked above.
         unsafe { self.combine(sources, sinks) }
+    }
+
+    /// Combines into `first` and copies from there to the others, [so much](COPIED_FROM) at a time. For long pieces: apart, so
+    /// that a short one does not pay for the room.
+    ///
+    /// # Safety
+    /// That of [`combine`](Reducer::combine), with all sinks.
+    #[inline(never)]
+    unsafe fn combine_and_copy(&self, sources: &[Source], first: PieceMut, others: &[PieceMut]) {
+        strides::each(sources, COPIED_FROM, COPIED_FROM, |sources, at, len| {
+            let part = first.slice(at, len);
+            // SAFETY: the caller's promise, for parts; strides are whole elements.
+            unsafe { self.combine(sources, &[part]) };
+            others.iter().for_each(|other| other.slice(at, len).copy_from(part.as_piece()));
+        });
     }
 
     /// [`apply`](Reducer::apply) for two sources and one sink.
