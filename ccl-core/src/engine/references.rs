@@ -171,8 +171,8 @@ impl Schedule {
 /// chunk which it is in place writes nothing.
 fn is_kept(spec: &Spec, rank: Rank, program: &Program, referent: &plan::Source) -> [bool; 2] {
     let plan::Source::Input(chunk) = *referent else { return [false; 2] };
-    let Some(block) = spec.collective.in_place_output(rank, chunk / spec.parts) else { return [true; 2] };
-    let alias = plan::Sink::Output(spec.chunk(block, chunk % spec.parts));
+    let Some(output) = spec.in_place_chunk(rank, chunk) else { return [true; 2] };
+    let alias = plan::Sink::Output(output);
     let mut moves = program.lanes.iter().flat_map(|lane| &lane.moves);
     [true, !moves.any(|mv| mv.into.contains(&alias) && mv.from != [plan::Source::Input(chunk)])]
 }

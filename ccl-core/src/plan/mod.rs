@@ -261,6 +261,13 @@ impl Spec {
     pub const fn chunk(&self, block: u32, part: u32) -> u32 {
         block * self.parts + part
     }
+
+    /// The chunk of the receive buffer of `rank` on which a chunk of its send buffer lies in place.
+    pub fn in_place_chunk(&self, rank: Rank, input: u32) -> Option<u32> {
+        let block = self.collective.in_place_output(rank, input / self.parts)?;
+        let inside = block < self.collective.output_blocks(self.ranks, rank, self.root);
+        inside.then(|| self.chunk(block, input % self.parts))
+    }
 }
 
 /// What every rank does in one collective.

@@ -5,7 +5,6 @@
 
 use super::Fault;
 use super::graph::{Event, Graph, LaneId, Read, Write};
-use super::values::alias;
 
 /// A move touches an output chunk of its rank.
 struct Access {
@@ -48,7 +47,7 @@ fn accesses(graph: &Graph, lanes: &[LaneId], times: &[u32], in_place: bool) -> V
             let time = times[event as usize];
             let reads = graph.reads(event).iter().filter_map(|&read| match read {
                 Read::Output(chunk) => Some(chunk),
-                Read::Input(chunk) if in_place => alias(&graph.spec, at.rank, chunk),
+                Read::Input(chunk) if in_place => graph.spec.in_place_chunk(at.rank, chunk),
                 _ => None,
             });
             accesses.extend(reads.map(|chunk| Access { chunk, time, lane, event, writes: false }));

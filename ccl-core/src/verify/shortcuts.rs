@@ -16,7 +16,6 @@
 
 use super::graph::{Event, Graph, LaneId, Read, Write};
 use super::races::Search;
-use super::values::alias;
 use crate::plan::{Plan, Rank, Referent, Sink, Source};
 
 /// For every move, which of its pieces may travel without a slot.
@@ -71,7 +70,7 @@ impl Shortcuts {
                 let chunks = match mv.referent() {
                     None => None,
                     Some(Referent::Source) => match mv.from[0] {
-                        Source::Input(chunk) => Some((None, alias(&plan.spec, rank, chunk))),
+                        Source::Input(chunk) => Some((None, plan.spec.in_place_chunk(rank, chunk))),
                         Source::Output(chunk) => Some((Some(chunk), Some(chunk))),
                         Source::Scratch(_) | Source::Link(_) => None,
                     },
@@ -135,7 +134,7 @@ impl Finder<'_> {
                     match *read {
                         Read::Output(chunk) => apart.push(Use { chunk, lane, event, writes: false }),
                         Read::Input(chunk) => {
-                            let chunk = alias(&self.graph.spec, rank, chunk);
+                            let chunk = self.graph.spec.in_place_chunk(rank, chunk);
                             shared.extend(chunk.map(|chunk| Use { chunk, lane, event, writes: false }));
                         }
                         Read::Scratch(_) | Read::Message(_) => {}

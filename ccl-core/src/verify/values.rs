@@ -30,13 +30,6 @@ pub(super) struct Tile<'g> {
     results: Vec<Value>,
 }
 
-/// The output chunk on which an input chunk lies in an in-place call.
-pub(super) fn alias(spec: &Spec, rank: Rank, input: u32) -> Option<u32> {
-    let block = spec.collective.in_place_output(rank, input / spec.parts)?;
-    let inside = block < spec.collective.output_blocks(spec.ranks, rank, spec.root);
-    inside.then(|| spec.chunk(block, input % spec.parts))
-}
-
 impl<'g> Tile<'g> {
     /// Runs the moves in this order; with `in_place`, input and output share their memory.
     pub(super) fn run(graph: &'g Graph, order: &[Event], in_place: bool) -> Result<Tile<'g>, Fault> {
@@ -59,7 +52,7 @@ impl<'g> Tile<'g> {
         if in_place {
             for rank in 0..spec.ranks {
                 for index in 0..spec.input_chunks(rank) {
-                    if let Some(output) = alias(spec, rank, index) {
+                    if let Some(output) = spec.in_place_chunk(rank, index) {
                         let cell = tile.cell(rank, output);
                         tile.outputs[cell] = Value { shape: rank, index };
                     }
@@ -125,7 +118,7 @@ impl<'g> Tile<'g> {
             Read::Message(message) => {
                 return Ok(self.results[self.graph.messages[message as usize].sender as usize]);
             }
-            Read::Input(index) => match alias(&self.graph.spec, rank, index) {
+            Read::Input(index) => match self.graph.spec.in_place_chunk(rank, index) {
                 Some(output) if self.in_place => output,
                 _ => return Ok(Value { shape: rank, index }),
             },
