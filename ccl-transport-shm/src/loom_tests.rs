@@ -107,7 +107,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
         let mut released = 0;
         for (end, link) in ends.iter_mut().zip(links.iter()) {
             for _ in 0..end.refresh(&link.credit).unwrap() {
-                pool.put(slot, 1);
+                pool.put(slot);
                 released += 1;
             }
         }

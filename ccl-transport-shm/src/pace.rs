@@ -1,185 +1,199 @@
 //! How slots are written: into the caches, or past them.
 //!
-//! A slot's lines lie in the cache of the rank that read them last. A rank on a near core takes them over for next to nothing, and its
-//! peer reads the new bytes from cache to cache. Between far cores (two sockets, two dies) each line makes the trip twice, and waits for it:
-//! bytes that go to main memory, and come from there, take a fourth of that time. Near cores lose with main memory.
+//! Whoever reads a slot takes its lines over from the core that has written them. Between near cores that costs next to nothing. Between far
+//! ones (two sockets, two dies) each line waits for the way from one cache to the other, which takes longer than main memory does: bytes that are
+//! written past the caches, and come from there, take a fourth of the time. Near cores lose half of theirs that way.
 //!
-//! Nobody can be asked which of the two it is: a guest does not see where its host runs it, and is moved about. So it is tried, now and then:
-//! stores into the caches, on the start of a slot that is about to be written anyway, until the bytes have left the core. What they are measured by is
-//! the same number of bytes past the caches into memory of our own, which takes the same wherever the peer is. Of that they took, as medians of several kinds
-//! of calls, 0.5 to 1.2 times between near cores (2.7 times once slots were written past the caches), 4 to 8 times between far ones.
+//! Nobody can be asked which of the two it is: a guest does not see where its host runs it, and is moved about. So it is looked at, now and then:
+//! how long the sender waits for a line that the receiver has just written, which is the one with its credits. What bytes take on their way in
+//! slots does not tell as well: neighbours on the machine make near cores seem far by it.
 
-use ccl_core::simd::{Buffers, PieceMut, Store};
-use std::hint::black_box;
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Bytes that a trial writes.
-pub(crate) const TRIED_BYTES: usize = 8192;
+/// Slots that are written from one look to the next: so many that looking takes next to no time.
+const SLOTS_A_LOOK: u32 = 32;
 
-/// What is copied by plain stores.
-const PLAIN_BYTES: usize = 1024;
+/// The same as long as nothing is known, or the last look said something new.
+const SLOTS_IN_DOUBT: u32 = 4;
 
-/// Slots that are written from one trial to the next: so many that trials take next to no time.
-const SLOTS_A_TRIAL: u32 = 256;
+/// What a line takes from a far core, at least. It is about half of what a message takes there: 20 to 30 ns between cores with 45 ns for a message, which exchange
+/// pieces of 128 KiB in half the time through the caches, more than 100 between those with 240, which exchange them in half the time past the caches.
+const FAR: Duration = Duration::from_nanos(70);
 
-/// The same as long as nothing is known, or the last trial said something new.
-const SLOTS_IN_DOUBT: u32 = 16;
+/// So many looks decide together.
+const LOOKS: u32 = 8;
 
-/// How many times as long as past the caches stores into them take where the peer is far.
-const FAR: u32 = 4;
+/// So many of them must find a peer far. Where memory is busy one in seven does between near cores.
+const LOOKS_AFAR: u32 = 6;
 
-/// How often the stores past the caches are measured: the least of it counts.
-const STREAMED: usize = 8;
+/// How often the clock is measured: the least of it counts.
+const CLOCKED: usize = 16;
 
-/// So many trials in a row must say so: a single one may have been interrupted.
-const IN_A_ROW: u32 = 3;
-
-/// What is copied in a trial; it stays in the first cache meanwhile.
-static NOTHING: [u8; TRIED_BYTES] = [0; TRIED_BYTES];
-
-/// When the next trial is due, and what it is measured by.
+/// When the next look is due.
 #[derive(Debug)]
-pub(crate) struct Trials {
+pub(crate) struct Looks {
     left: u32,
-    /// What stores past the caches take; measured before the first trial.
-    streamed: Option<Duration>,
+    /// What a look takes that sees nothing; `None` for a clock that is too slow to tell far from near.
+    clock: Option<Duration>,
 }
 
-impl Trials {
-    pub(crate) fn new() -> Trials {
-        Trials { left: SLOTS_IN_DOUBT, streamed: None }
+impl Looks {
+    pub(crate) fn new() -> Looks {
+        let least = (0..CLOCKED).map(|_| Instant::now().elapsed()).min();
+        Looks { left: SLOTS_IN_DOUBT, clock: least.filter(|least| *least < FAR) }
     }
 
-    /// Counts a slot that is long enough; whether it is one to try.
+    /// Counts a slot that is written.
     #[inline]
-    pub(crate) fn count(&mut self) -> bool {
+    pub(crate) fn count(&mut self) {
         self.left = self.left.saturating_sub(1);
-        self.left == 0
     }
 
-    /// Slots until the next one.
+    /// Whether the clock is too slow.
     #[cfg(test)]
-    pub(crate) fn left(&self) -> u32 {
-        self.left
+    pub(crate) fn is_blind(&self) -> bool {
+        self.clock.is_none()
     }
 
-    /// Tries the start of `piece` for its last reader, of whom `pace` tells; whether that changes anything.
-    pub(crate) fn make(&mut self, piece: PieceMut, pace: &mut Pace) -> bool {
-        let streamed = *self.streamed.get_or_insert_with(streamed);
-        let is_news = pace.note(cached(piece) > streamed * FAR);
-        self.left = if pace.against > 0 { SLOTS_IN_DOUBT } else { SLOTS_A_TRIAL };
-        is_news
+    /// Whether a look is due: until one has [seen](Looks::seen) something.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.left == 0 && self.clock.is_some()
+    }
+
+    /// What a look at a peer's line takes. `look` loads it, and says whether it has been written since it was loaded last.
+    pub(crate) fn time(&self, look: impl FnOnce() -> bool) -> Option<Duration> {
+        let clock = self.clock?;
+        let start = Instant::now();
+        let is_new = look();
+        let took = start.elapsed();
+        is_new.then(|| took.saturating_sub(clock))
+    }
+
+    /// Something was seen, which may be news.
+    pub(crate) fn seen(&mut self, in_doubt: bool) {
+        self.left = if in_doubt { SLOTS_IN_DOUBT } else { SLOTS_A_LOOK };
     }
 }
 
-/// How far a peer's core is, as trials have it.
-#[derive(Clone, Debug, Default)]
+/// How far a peer's core is, as looks have it.
+#[derive(Clone, Debug)]
 pub(crate) struct Pace {
     is_far: bool,
-    /// Trials in a row that say otherwise.
-    against: u32,
+    /// Whether the next look should come soon.
+    in_doubt: bool,
+    /// Looks since the last decision, and how many of them were far.
+    looks: u32,
+    afar: u32,
 }
 
 impl Pace {
+    /// Near, until it is known better.
+    pub(crate) fn new() -> Pace {
+        Pace { is_far: false, in_doubt: true, looks: 0, afar: 0 }
+    }
+
     /// Whether what this peer reads is written past the caches.
     #[inline]
     pub(crate) fn is_far(&self) -> bool {
         self.is_far
     }
 
-    /// Takes note of a trial; whether that changes anything.
-    pub(crate) fn note(&mut self, is_far: bool) -> bool {
-        if is_far == self.is_far {
-            self.against = 0;
-            return false;
-        }
-        self.against += 1;
-        if self.against < IN_A_ROW {
-            return false;
-        }
-        *self = Pace { is_far, against: 0 };
-        true
+    /// Whether nothing is known yet, or the last look said otherwise.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
-}
 
-/// What the bytes of a trial take past the caches, into memory of our own.
-fn streamed() -> Duration {
-    let mut own = [0; TRIED_BYTES];
-    let into = Buffers::new(&[], &mut own).output().stored(Store::Streaming);
-    let nothing = Buffers::new(&NOTHING, &mut []).input();
-    let times = (0..STREAMED).map(|_| timed(|| into.copy_from(nothing)));
-    times.min().unwrap_or_default()
-}
-
-/// What they take into the caches, over the start of `piece`, which nobody needs.
-fn cached(piece: PieceMut) -> Duration {
-    let nothing = Buffers::new(&NOTHING, &mut []).input();
-    // What is read must not decide: it is fetched first.
-    black_box(NOTHING.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)));
-    // In parts for which the C library does not take `rep movsb`: that is faster than other stores between far cores, so it tells less.
-    timed(|| {
-        for at in (0..TRIED_BYTES).step_by(PLAIN_BYTES) {
-            piece.slice(at, PLAIN_BYTES).stored(Store::Cached).copy_from(nothing.slice(at, PLAIN_BYTES));
+    /// Takes note of what a line took; whether that changes anything.
+    pub(crate) fn note(&mut self, took: Duration) -> bool {
+        let is_far = took > FAR;
+        self.looks += 1;
+        self.afar += u32::from(is_far);
+        if self.looks < LOOKS {
+            self.in_doubt |= is_far != self.is_far;
+            return false;
         }
-    })
-}
-
-fn timed(store: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    store();
-    // Until all of it has left the core's store buffer.
-    fence(Ordering::SeqCst);
-    start.elapsed()
+        let before = self.is_far;
+        *self = Pace { is_far: self.afar >= LOOKS_AFAR, in_doubt: false, ..Pace::new() };
+        self.is_far != before
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn three_trials_in_a_row_decide_and_are_told_once() {
-        let mut pace = Pace::default();
-        let said = [0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0];
-        let told = said.map(|far| u8::from(pace.note(far == 1)));
-        assert_eq!(told, [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
-    }
-
-    /// What is far depends on what the stores past the caches are said to take.
-    fn trial(trials: &mut Trials, pace: &mut Pace, streamed: Duration) -> bool {
-        let mut memory = vec![7u8; TRIED_BYTES + 100];
-        trials.streamed = Some(streamed);
-        trials.make(Buffers::new(&[], &mut memory).output(), pace);
-        let (tried, rest) = memory.split_at(TRIED_BYTES);
-        assert!(tried.iter().all(|byte| *byte == 0) && rest.iter().all(|byte| *byte == 7));
-        pace.is_far()
+    /// What each of some looks changes: `n` is a near one, `f` a far one.
+    fn told(pace: &mut Pace, looks: &str) -> String {
+        let took = |look| Duration::from_nanos(if look == 'f' { 240 } else { 30 });
+        looks.chars().map(|look| if pace.note(took(look)) { '!' } else { '.' }).collect()
     }
 
     #[test]
-    fn trials_follow_each_other_sooner_in_doubt() {
-        let (mut trials, mut pace) = (Trials::new(), Pace::default());
-        let [near, far] = [Duration::from_secs(60), Duration::ZERO];
-        let after = [near, far, far, far, far, near].map(|streamed| {
-            let is_far = trial(&mut trials, &mut pace, streamed);
-            let slots = 1 + (0..1000).take_while(|_| !trials.count()).count();
-            assert!(trials.count(), "it stays due until it is made");
-            (is_far, slots as u32)
+    fn six_looks_of_eight_decide_and_are_told_once() {
+        let mut pace = Pace::new();
+        assert_eq!(told(&mut pace, "nnnnnnnn"), "........");
+        assert_eq!(told(&mut pace, "nfffffnn"), "........", "busy memory");
+        assert!(!pace.is_far());
+        assert_eq!(told(&mut pace, "nfffffnf"), ".......!");
+        assert_eq!(told(&mut pace, "ffnfffff"), "........");
+        assert!(pace.is_far());
+        assert_eq!(told(&mut pace, "nnnfffff"), ".......!");
+        assert!(!pace.is_far());
+    }
+
+    #[test]
+    fn what_contradicts_is_looked_into() {
+        let mut pace = Pace::new();
+        assert!(pace.is_in_doubt(), "nothing is known");
+        let doubts = "nnnnnnnnnfnnnnnnn".chars().map(|look| {
+            told(&mut pace, &look.to_string());
+            u8::from(pace.is_in_doubt())
         });
-        let [sure, doubt] = [SLOTS_A_TRIAL, SLOTS_IN_DOUBT];
-        assert_eq!(
-            after,
-            [(false, sure), (false, doubt), (false, doubt), (true, sure), (true, sure), (true, doubt)]
-        );
+        assert_eq!(doubts.collect::<Vec<_>>(), [1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
     }
 
     #[test]
-    fn the_stores_past_the_caches_are_measured_once() {
-        let mut trials = Trials::new();
-        let mut memory = vec![7u8; TRIED_BYTES];
-        trials.make(Buffers::new(&[], &mut memory).output(), &mut Pace::default());
-        let streamed = trials.streamed;
-        assert!(streamed.is_some_and(|time| time > Duration::ZERO));
-        trials.make(Buffers::new(&[], &mut memory).output(), &mut Pace::default());
-        assert_eq!(trials.streamed, streamed);
+    fn a_look_stays_due_until_something_was_seen_and_the_next_comes_sooner_in_doubt() {
+        let mut looks = Looks { left: SLOTS_IN_DOUBT, clock: Some(Duration::ZERO) };
+        let slots = |looks: &mut Looks| {
+            let mut before = 0;
+            while !looks.is_due() {
+                looks.count();
+                before += 1;
+            }
+            looks.count();
+            assert!(looks.is_due(), "it stays due until it is made");
+            before
+        };
+        assert_eq!(slots(&mut looks), SLOTS_IN_DOUBT);
+        looks.seen(false);
+        assert_eq!(slots(&mut looks), SLOTS_A_LOOK);
+        looks.seen(true);
+        assert_eq!(slots(&mut looks), SLOTS_IN_DOUBT);
+    }
+
+    #[test]
+    fn only_a_line_that_was_written_tells_and_the_clock_is_taken_off() {
+        let pause = Duration::from_millis(2);
+        let look = |is_new| {
+            move || {
+                std::thread::sleep(pause);
+                is_new
+            }
+        };
+        let looks = Looks { left: 0, clock: Some(Duration::from_millis(1)) };
+        assert_eq!(looks.time(look(false)), None);
+        assert!(looks.time(look(true)).is_some_and(|took| took >= pause - Duration::from_millis(1)));
+        let endless = Looks { left: 0, clock: Some(Duration::from_secs(3600)) };
+        assert_eq!(endless.time(look(true)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_clock_that_is_too_slow_tells_nothing() {
+        let mut looks = Looks { left: 1, clock: None };
+        looks.count();
+        assert!(!looks.is_due());
+        assert_eq!(looks.time(|| true), None);
     }
 }

@@ -14,7 +14,6 @@
 //! **Fewer for long calls.** What a long call reads and writes besides drives slots out of the other core's cache too, and has better use for the
 //! third cache than slots have. So a call that has sent much, by a rank that receives much as well, goes on with the *near* slots, half of the warm ones.
 
-use ccl_core::Rank;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -45,8 +44,6 @@ pub(crate) struct Pool {
     holders: Vec<u32>,
     /// For each slot: where in it the next piece goes.
     starts: Vec<u32>,
-    /// For each slot: who released it last.
-    readers: Vec<Option<Rank>>,
     slot_bytes: usize,
     /// Slots that the links may need at a time.
     needed: u32,
@@ -73,7 +70,6 @@ impl Pool {
             flow: Flow::default(),
             holders: Vec::new(),
             starts: Vec::new(),
-            readers: Vec::new(),
             slot_bytes,
             needed: 0,
             capacity: 0,
@@ -101,7 +97,6 @@ impl Pool {
         self.holders.reserve(capacity - self.holders.len());
         self.freed.resize(capacity, 0);
         self.starts.resize(capacity, 0);
-        self.readers.resize(capacity, None);
         let touched = self.touched();
         let warm = touched..self.warm.slots.max(touched);
         self.holders.resize(warm.end as usize, 0);
@@ -186,22 +181,15 @@ impl Pool {
         self.holders[slot as usize] = messages;
     }
 
-    /// Who read the slot last, so that its lines may lie in that rank's cache; nobody yet, if it is new.
-    #[inline]
-    pub(crate) fn last_reader(&self, slot: u32) -> Option<Rank> {
-        self.readers[slot as usize]
-    }
-
     /// A slot that was taken is not used after all.
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.holders[slot as usize] = 0;
         self.add_free(slot);
     }
 
-    /// One holder, this rank, is done with it.
+    /// One holder is done with it.
     #[inline]
-    pub(crate) fn put(&mut self, slot: u32, reader: Rank) {
-        self.readers[slot as usize] = Some(reader);
+    pub(crate) fn put(&mut self, slot: u32) {
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders == 0 {
@@ -269,14 +257,14 @@ mod tests {
         assert_eq!(pool.take(), None);
         assert_eq!(pool.grow(3), 0..2);
         assert_eq!(pool.take(), Some((0, false)));
-        pool.put(0, 1);
+        pool.put(0);
         assert_eq!(pool.take(), Some((1, false)), "the oldest free one");
         assert_eq!(pool.take(), Some((0, false)));
         assert!(pool.is_short());
         assert_eq!(pool.take(), Some((2, true)), "more memory only when nothing is free");
         assert_eq!(pool.take(), None);
-        pool.put(1, 1);
-        pool.put(0, 1);
+        pool.put(1);
+        pool.put(0);
         assert_eq!(pool.take(), Some((1, false)));
         assert_eq!(pool.grow(3), 3..3, "as many are warm as there shall be");
     }
@@ -287,7 +275,7 @@ mod tests {
         assert_eq!(pool.grow(2), 0..5);
         let taken = std::iter::repeat_with(|| {
             let (slot, _) = pool.take().unwrap();
-            pool.put(slot, 1);
+            pool.put(slot);
             slot
         });
         assert_eq!(taken.take(6).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 0]);
@@ -311,7 +299,7 @@ mod tests {
                 let (slot, _) = pool.take().unwrap();
                 pool.sent(call, MUCH / 4);
                 pool.received(received);
-                pool.put(slot, 1);
+                pool.put(slot);
                 slot
             };
             [1, 2, 3].map(|call| (0..8).map(|_| take(call)).collect::<Vec<_>>())
@@ -331,7 +319,7 @@ mod tests {
         pool.received(MUCH);
         let taken: Vec<_> = (0..4).map(|_| pool.take().unwrap()).collect();
         assert_eq!(taken, [(0, false), (1, false), (2, false), (3, true)]);
-        [2, 3, 0].into_iter().for_each(|slot| pool.put(slot, 1));
+        [2, 3, 0].into_iter().for_each(|slot| pool.put(slot));
         let taken: Vec<_> = (0..3).map(|_| pool.take().unwrap().0).collect();
         assert_eq!(taken, [0, 2, 3]);
     }
@@ -358,12 +346,10 @@ mod tests {
         pool.grow(1);
         let (slot, _) = pool.take().unwrap();
         pool.share(slot, 3);
-        assert_eq!(pool.last_reader(slot), None);
-        pool.put(slot, 1);
-        pool.put(slot, 3);
+        pool.put(slot);
+        pool.put(slot);
         assert_eq!(pool.take(), None);
-        pool.put(slot, 2);
+        pool.put(slot);
         assert_eq!(pool.take(), Some((slot, false)));
-        assert_eq!(pool.last_reader(slot), Some(2));
     }
 }

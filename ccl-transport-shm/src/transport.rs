@@ -7,7 +7,7 @@ use crate::fabric::Sender;
 use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
-use crate::pace::{Pace, Trials};
+use crate::pace::{Looks, Pace};
 use crate::pool::{Pool, Warm};
 use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
@@ -48,7 +48,7 @@ pub struct ShmTransport {
     pub(crate) paces: Box<[Pace]>,
     /// How many of them are far.
     pub(crate) far: u32,
-    pub(crate) trials: Trials,
+    pub(crate) looks: Looks,
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) directory: Directory,
@@ -94,9 +94,9 @@ impl ShmTransport {
                 Warm::of(geometry.slot_bytes, ranks, ranks, geometry.slots()),
                 geometry.slot_bytes,
             ),
-            paces: vec![Pace::default(); ranks as usize].into(),
+            paces: vec![Pace::new(); ranks as usize].into(),
             far: 0,
-            trials: Trials::new(),
+            looks: Looks::new(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             directory: Directory::new(rank, ranks),

@@ -131,7 +131,7 @@ impl Outgoing {
             match slot {
                 NO_SLOT => {}
                 LENT => self.lent -= 1,
-                slot => pool.put(slot, self.key.to),
+                slot => pool.put(slot),
             }
             self.elsewhere -= u32::from(slot != NO_SLOT);
             self.skip(1);
@@ -307,6 +307,11 @@ impl Outgoing {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_ET0>(self.entries.add(self.end.at()).as_ptr().cast());
         }
+    }
+
+    /// Whether the receiver has released something since its count was last loaded.
+    pub(crate) fn has_news(&self) -> bool {
+        self.end.glance(self.credit()) != self.end.known()
     }
 
     /// Whether a sender waits for a credit that has come since, and this was not told before.
