@@ -341,6 +341,7 @@ pub(crate) fn corrupt(peer: Rank, Corrupt(what): Corrupt) -> Error {
 mod tests {
     use super::*;
     use crate::ShmConfig;
+    use crate::pace::Looks;
     use ccl_core::simd::Buffers;
     use ccl_core::transport::conformance::{connect, receive, send};
     use ccl_core::transport::{LinkKey, Transport};
@@ -394,9 +395,7 @@ mod tests {
     #[test]
     fn looks_are_made_once_slots_come_back() {
         let mut t = three();
-        if t[0].looks.is_blind() {
-            return;
-        }
+        t[0].looks = Looks::by_quick_clock();
         let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
         let mut due = Vec::new();
         for k in 0..1000u64 {
@@ -405,7 +404,7 @@ mod tests {
             due.extend(t[0].looks.is_due().then_some(k));
             assert_eq!(receive(&mut t[1], from), Some((bytes, k)));
         }
-        // All in one thread, whose core has the line: none is far, unless this thread was interrupted again and again.
+        // One in 32, unless the machine is slow and so in doubt: then one in 4.
         assert!((30..=250).contains(&due.len()), "{due:?}");
         let short = [1; SHORT_BYTES];
         for k in 0..200 {
