@@ -26,6 +26,9 @@ const LOOKS: u32 = 8;
 /// So many of them must find a peer far. Where memory is busy one in seven does between near cores.
 const LOOKS_AFAR: u32 = 6;
 
+/// So many keep it far, so that cores half way between do not change all the time.
+const LOOKS_STILL_AFAR: u32 = 4;
+
 /// How often the clock is measured: the least of it counts.
 const CLOCKED: usize = 16;
 
@@ -114,7 +117,8 @@ impl Pace {
             return false;
         }
         let before = self.is_far;
-        *self = Pace { is_far: self.afar >= LOOKS_AFAR, in_doubt: false, ..Pace::new() };
+        let wanted = if before { LOOKS_STILL_AFAR } else { LOOKS_AFAR };
+        *self = Pace { is_far: self.afar >= wanted, in_doubt: false, ..Pace::new() };
         self.is_far != before
     }
 }
@@ -136,9 +140,9 @@ mod tests {
         assert_eq!(told(&mut pace, "nfffffnn"), "........", "busy memory");
         assert!(!pace.is_far());
         assert_eq!(told(&mut pace, "nfffffnf"), ".......!");
-        assert_eq!(told(&mut pace, "ffnfffff"), "........");
+        assert_eq!(told(&mut pace, "fnnfnfnf"), "........", "half of them are enough to stay so");
         assert!(pace.is_far());
-        assert_eq!(told(&mut pace, "nnnfffff"), ".......!");
+        assert_eq!(told(&mut pace, "nnnfnnff"), ".......!");
         assert!(!pace.is_far());
     }
 
