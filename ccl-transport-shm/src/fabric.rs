@@ -293,7 +293,7 @@ impl ShmTransport {
     /// Finds out how far the ranks are to which a sender sends.
     #[cold]
     fn measure(&mut self, to: SenderId) -> Result<()> {
-        let (mut has_seen, mut in_doubt) = (false, false);
+        let mut in_doubt = None;
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
             let Some(took) = self.looks.time(|| link.has_news()) else { continue };
@@ -302,12 +302,12 @@ impl ShmTransport {
             if pace.note(took) {
                 let way = if pace.is_far() { "past the caches" } else { "into the caches" };
                 tracing::debug!(rank = self.rank, peer, "slots are written {way}");
+                if pace.is_far() { self.far += 1 } else { self.far -= 1 }
             }
-            (has_seen, in_doubt) = (true, in_doubt || pace.is_in_doubt());
+            in_doubt = Some(in_doubt == Some(true) || pace.is_in_doubt());
         }
-        if has_seen {
+        if let Some(in_doubt) = in_doubt {
             self.looks.seen(in_doubt);
-            self.far = self.paces.iter().filter(|pace| pace.is_far()).count() as u32;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Slots that are written from one look to the next: so many that looking takes next to no time.
 const SLOTS_A_LOOK: u32 = 32;
 
-/// The same as long as nothing is known, or the last look said something new.
+/// The same as long as nothing is known, or a look has said otherwise since that was decided.
 const SLOTS_IN_DOUBT: u32 = 4;
 
 /// What a line takes from a far core, at least. It is about half of what a message takes there: 20 to 30 ns between cores with 45 ns for a message, which exchange
@@ -83,8 +83,8 @@ impl Looks {
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     is_far: bool,
-    /// Whether the next look should come soon.
-    in_doubt: bool,
+    /// Whether there was a decision.
+    is_known: bool,
     /// Looks since the last decision, and how many of them were far.
     looks: u32,
     afar: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Near, until it is known better.
     pub(crate) fn new() -> Pace {
-        Pace { is_far: false, in_doubt: true, looks: 0, afar: 0 }
+        Pace { is_far: false, is_known: false, looks: 0, afar: 0 }
     }
 
     /// Whether what this peer reads is written past the caches.
@@ -102,23 +102,21 @@ impl Pace {
         self.is_far
     }
 
-    /// Whether nothing is known yet, or the last look said otherwise.
+    /// Whether nothing is known yet, or a look has said otherwise since the last decision.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.in_doubt
+        !self.is_known || self.afar != if self.is_far { self.looks } else { 0 }
     }
 
     /// Takes note of what a line took; whether that changes anything.
     pub(crate) fn note(&mut self, took: Duration) -> bool {
-        let is_far = took > FAR;
         self.looks += 1;
-        self.afar += u32::from(is_far);
+        self.afar += u32::from(took > FAR);
         if self.looks < LOOKS {
-            self.in_doubt |= is_far != self.is_far;
             return false;
         }
         let before = self.is_far;
         let wanted = if before { LOOKS_STILL_AFAR } else { LOOKS_AFAR };
-        *self = Pace { is_far: self.afar >= wanted, in_doubt: false, ..Pace::new() };
+        *self = Pace { is_far: self.afar >= wanted, is_known: true, ..Pace::new() };
         self.is_far != before
     }
 }
