@@ -81,14 +81,24 @@ impl<F: Fabric + ?Sized> Member<F> {
         })
     }
 
+    /// Whether the call is done, which begins with this.
+    fn dash(&mut self, sequence: u64) -> Result<bool> {
+        let buffers = buffers(&self.task, &self.send, &mut self.recv);
+        let begun = self.schedule.dash(&self.task, sequence, sequence, &mut *self.transport, &buffers)?;
+        Ok(begun == Progress::Done)
+    }
+
     /// Whether the call is done.
     fn step(&mut self) -> Result<bool> {
-        let bytes = self.task.layout().input_bytes();
-        let recv = line_of(&self.recv);
-        let buffers =
-            Buffers::new(&self.send[line_of(&self.send)..][..bytes], &mut self.recv[recv..][..bytes]);
+        let buffers = buffers(&self.task, &self.send, &mut self.recv);
         Ok(self.schedule.step(&mut *self.transport, &buffers)? == Progress::Done)
     }
+}
+
+/// What a call reads and writes.
+fn buffers<'a>(task: &Task, send: &'a [u8], recv: &'a mut [u8]) -> Buffers<'a> {
+    let (bytes, at) = (task.layout().input_bytes(), line_of(recv));
+    Buffers::new(&send[line_of(send)..][..bytes], &mut recv[at..][..bytes])
 }
 
 /// Where the first whole line of a buffer begins.
@@ -114,10 +124,10 @@ fn all_reduces<F: Fabric + ?Sized>(members: &mut [Member<F>; 2], numbers: Range<
 }
 
 fn all_reduce<F: Fabric + ?Sized>(members: &mut [Member<F>; 2], sequence: u64) -> Result<()> {
-    for member in members.iter_mut() {
-        member.schedule.start(&member.task, sequence, sequence)?;
-    }
     let mut done = [false; 2];
+    for (member, done) in members.iter_mut().zip(&mut done) {
+        *done = member.dash(sequence)?;
+    }
     while done != [true; 2] {
         for (member, done) in members.iter_mut().zip(&mut done) {
             *done = *done || member.step()?;

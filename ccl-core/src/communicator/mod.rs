@@ -385,12 +385,11 @@ impl Communicator {
         if !prepared.shared.is_empty() {
             return self.run_shared(index, &buffers);
         }
-        let schedule = prepared.schedule;
-        let tag = prepared.tag(self.sequence);
-        self.plans.schedules[schedule].start(&prepared.task, tag, self.sequence)?;
+        let (schedule, tag) = (prepared.schedule, prepared.tag(self.sequence));
         let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
-        self.finish(schedule, entry, &buffers).map_err(|error| self.breaks(error))?;
-        self.recorder.end(entry, monotonic_ns);
+        let own = &mut self.plans.schedules[schedule];
+        let begun = own.dash(&prepared.task, tag, self.sequence, &mut self.routes, &buffers);
+        self.complete(schedule, begun, entry, &buffers)?;
         self.sequence += 1;
         Ok(())
     }
@@ -439,12 +438,34 @@ impl Communicator {
         }
     }
 
-    /// Steps the started schedule until it is done.
-    #[inline]
-    fn finish(&mut self, schedule: usize, entry: Entry, buffers: &Buffers<'_>) -> Result<()> {
+    /// Brings to its end what has begun.
+    #[inline(always)]
+    fn complete(
+        &mut self,
+        schedule: usize,
+        begun: Result<Progress>,
+        entry: Entry,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
+        if !matches!(begun, Ok(Progress::Done)) || self.keeps() {
+            self.finish(schedule, begun, entry, buffers).map_err(|error| self.breaks(error))?;
+        }
+        self.recorder.end(entry, monotonic_ns);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn finish(
+        &mut self,
+        schedule: usize,
+        begun: Result<Progress>,
+        entry: Entry,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
         let mut patience = Patience::new(self.room);
+        let mut progress = begun?;
         loop {
-            match self.plans.schedules[schedule].step(&mut self.routes, buffers)? {
+            match progress {
                 Progress::Done => return self.hand_on(schedule),
                 Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
                 Progress::Moved => {
@@ -458,6 +479,7 @@ impl Communicator {
                     wait => self.pause(wait, schedule, entry, &patience)?,
                 },
             }
+            progress = self.plans.schedules[schedule].step(&mut self.routes, buffers)?;
         }
     }
 

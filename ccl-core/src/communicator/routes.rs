@@ -189,6 +189,12 @@ impl Routes {
         }
     }
 
+    /// Whether what was published may be kept until it is flushed.
+    #[inline]
+    pub(super) fn keeps(&self) -> bool {
+        !self.keeping.is_empty()
+    }
+
     /// Hands on what was published and is still here. True once there is nothing left.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool> {

@@ -7,7 +7,6 @@ use super::together::transfer_of;
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
-use crate::clock::monotonic_ns;
 use crate::engine::{Layout, Schedule};
 use crate::error::{Error, Result};
 use crate::flight::{self, About};
@@ -138,12 +137,11 @@ impl Communicator {
         let Some((schedule, issued, prepared)) = ready else { return self.run_all(vec![operation]) };
         prepared.task.layout().check(&operation.buffers)?;
         let number = *issued;
-        self.plans.schedules[schedule].start(&prepared.task, prepared.tag(number), number)?;
         *issued += 1;
         let entry = record::begin(&self.recorder, &prepared.about, number);
-        self.finish(schedule, entry, &operation.buffers).map_err(|error| self.breaks(error))?;
-        self.recorder.end(entry, monotonic_ns);
-        Ok(())
+        let (own, tag) = (&mut self.plans.schedules[schedule], prepared.tag(number));
+        let begun = own.dash(&prepared.task, tag, number, &mut self.routes, &operation.buffers);
+        self.complete(schedule, begun, entry, &operation.buffers)
     }
 
     /// A transfer on an open end.

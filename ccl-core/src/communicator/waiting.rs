@@ -53,6 +53,12 @@ impl Communicator {
         Ok(())
     }
 
+    /// Whether what was published may still be here.
+    #[inline]
+    pub(super) fn keeps(&self) -> bool {
+        self.routes.keeps() || self.crew.routes().any(Routes::keeps)
+    }
+
     /// Hands on what was published and is still here. True once there is nothing left.
     #[inline]
     pub(super) fn flush(&mut self) -> Result<bool> {

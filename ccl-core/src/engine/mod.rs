@@ -17,6 +17,8 @@
 //! }
 //! ```
 //!
+//! [`Schedule::dash`] in place of `start` makes short calls without a step, if their peers have done their part before.
+//!
 //! A step runs every lane as far as its links let it, within a bound, and returns. Nothing here blocks,
 //! looks at a clock, makes a system call, takes a lock, or allocates (a call with longer tiles than all
 //! before it makes the scratch memory grow). The same steps over the same arrivals give the same bits, and
@@ -34,6 +36,7 @@
 //! offered to whoever sends it when the call begins ([`Schedule::allow_offers`]).
 
 mod awaits;
+mod dash;
 #[cfg(test)]
 mod idle;
 mod layout;

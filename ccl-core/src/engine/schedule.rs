@@ -284,9 +284,7 @@ impl Schedule {
         if self.is_running {
             return Err(Error::invalid("a call is started while another one runs", "finish that one first"));
         }
-        if !self.task.as_ref().is_some_and(|last| Arc::ptr_eq(last, task)) {
-            self.take(task)?;
-        }
+        self.take(task)?;
         let machine = &mut self.machine;
         machine.lending.start();
         machine.is_to_offer = task.offers;
@@ -300,9 +298,17 @@ impl Schedule {
         Ok(())
     }
 
-    /// Makes room for a task that is not the last one.
+    /// Makes room for a task, if it is not the last one.
+    #[inline(always)]
+    pub(super) fn take(&mut self, task: &Arc<Task>) -> Result<()> {
+        if self.task.as_ref().is_some_and(|last| Arc::ptr_eq(last, task)) {
+            return Ok(());
+        }
+        self.change_to(task)
+    }
+
     #[inline(never)]
-    fn take(&mut self, task: &Arc<Task>) -> Result<()> {
+    fn change_to(&mut self, task: &Arc<Task>) -> Result<()> {
         let machine = &mut self.machine;
         if task.operands.len() != machine.operands.len() || task.layout.spec != self.spec {
             return Err(Error::invalid("a task of another schedule", "make it with this one"));

@@ -18,6 +18,8 @@ pub struct Task {
     pub(super) operands: Box<[Bound]>,
     /// The program's moves, as they are made if the call is short.
     pub(super) quick: Box<[Quick]>,
+    /// Whether they are all that the call comes to.
+    pub(super) is_brief: bool,
     /// What the program is run in.
     pub(super) stages: Box<[StageInCall]>,
     /// Whether some of them are of one lane.
@@ -111,15 +113,19 @@ impl Schedule {
             }
             false => Quick::No,
         });
+        let quick: Box<[Quick]> = quick.collect();
+        let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
+        let divides = machine.reduces && reducer.divides();
         Ok(Task {
-            quick: quick.collect(),
+            is_brief: !offers && !divides && quick.iter().all(|quick| !matches!(quick, Quick::No)),
+            quick,
             stages,
             is_staged,
             tile: layout.tile_bytes(),
             element_mask: layout.element_bytes() - 1,
             is_pairwise: layout.is_pairwise(),
             refers,
-            offers: machine.has_offers(&operands, layout.tile_bytes(), refers.piece),
+            offers,
             layout,
             reducer,
             operands,
@@ -152,6 +158,7 @@ impl Task {
                 if !is_read {
                     self.operands[index].store = Store::Streaming;
                     *quick = Quick::No;
+                    self.is_brief = false;
                 }
             }
         }

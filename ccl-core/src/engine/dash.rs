@@ -1,0 +1,196 @@
+//! Short calls in one go: as long as nothing has to be waited for, no call runs and no lane has a place to be kept.
+
+use super::run::Progress;
+use super::schedule::{READY, Schedule, Share};
+use super::task::Task;
+use crate::error::Result;
+use crate::simd::Buffers;
+use crate::transport::Fabric;
+use std::sync::Arc;
+
+impl Schedule {
+    /// [`start`](Schedule::start), and with a call that is short enough a first [`step`](Schedule::step) at once, for a part of the
+    /// price. After `Done` no call runs; otherwise the call that has begun is to be stepped.
+    #[inline(always)]
+    pub fn dash<F: Fabric + ?Sized>(
+        &mut self,
+        task: &Arc<Task>,
+        tag: u64,
+        sequence: u64,
+        fabric: &mut F,
+        buffers: &Buffers<'_>,
+    ) -> Result<Progress> {
+        if !task.is_brief || self.is_running {
+            self.start(task, tag, sequence)?;
+            return Ok(Progress::Moved);
+        }
+        self.take(task)?;
+        self.share = Share::WHOLE;
+        let mut is_over = true;
+        for lane in &mut self.machine.lanes {
+            let moves = &task.quick[lane.first as usize..lane.end as usize];
+            let mut at = lane.first;
+            for quick in moves {
+                match quick.try_move(&task.reducer, tag, fabric, buffers) {
+                    Ok(Some(READY)) => at += 1,
+                    Ok(stopped) => {
+                        // What is not foreseen waits for nothing: a step makes it in the other way.
+                        lane.blocked = stopped.unwrap_or(READY);
+                        is_over = false;
+                        break;
+                    }
+                    Err(error) => {
+                        self.start(task, tag, sequence)?;
+                        return Err(error);
+                    }
+                }
+            }
+            lane.at = at;
+        }
+        if is_over {
+            return Ok(Progress::Done);
+        }
+        self.go_on(task, tag, sequence);
+        Ok(Progress::Blocked)
+    }
+
+    /// The call runs from here on, each lane from where it is.
+    #[inline(never)]
+    fn go_on(&mut self, task: &Task, tag: u64, sequence: u64) {
+        let machine = &mut self.machine;
+        machine.running = 0;
+        for (lane, run) in machine.lanes.iter_mut().zip(&task.stages) {
+            (lane.tile, lane.skip, lane.tiles) = (0, 0, run.tiles);
+            if lane.at == lane.end {
+                (lane.at, lane.tile) = (lane.first, run.tiles);
+            } else {
+                machine.running += 1;
+            }
+        }
+        (self.tag, self.sequence, self.is_running) = (tag, sequence, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm as _, OneShot};
+    use crate::engine::Layout;
+    use crate::error::ErrorKind;
+    use crate::plan::{Collective, Spec};
+    use crate::simd::Reducer;
+    use crate::transport::conformance::{connect, mesh};
+    use crate::transport::{LocalHub, LocalTransport};
+    use crate::{DataType, ReduceOp};
+
+    const RANKS: u32 = 2;
+    const CREDITS: u32 = 4;
+
+    struct Member {
+        transport: LocalTransport,
+        schedule: Schedule,
+        task: Arc<Task>,
+        send: [u8; 8],
+        recv: [u8; 8],
+    }
+
+    impl Member {
+        fn dash(&mut self, tag: u64) -> Result<Progress> {
+            let buffers = Buffers::new(&self.send, &mut self.recv);
+            self.schedule.dash(&self.task, tag, 1, &mut self.transport, &buffers)
+        }
+
+        fn step(&mut self) -> Result<Progress> {
+            let buffers = Buffers::new(&self.send, &mut self.recv);
+            self.schedule.step(&mut self.transport, &buffers)
+        }
+    }
+
+    fn members(collective: Collective, op: ReduceOp) -> [Member; RANKS as usize] {
+        let hub = LocalHub::new(RANKS, 64, CREDITS);
+        let mut transports = [0, 1].map(|rank| hub.transport(rank));
+        connect(&mut transports, &mesh(RANKS, 1));
+        let spec = Spec::new(collective, RANKS, 0, OneShot.parts(collective, RANKS.into()).unwrap());
+        let mut rank = 0..;
+        transports.map(|mut transport| {
+            let rank = rank.next().unwrap();
+            let program = OneShot.program(&spec, rank);
+            let schedule = Schedule::bind(&spec, rank, &program, &mut transport).unwrap();
+            let layout = Layout::new(&spec, rank, 4, DataType::U8, 64).unwrap();
+            let task =
+                Arc::new(schedule.task(layout, Reducer::new(DataType::U8, op, RANKS).unwrap()).unwrap());
+            let send = [1, 2, 3, 4, 5, 6, 7, 8].map(|byte| byte + 10 * rank as u8);
+            Member { transport, schedule, task, send, recv: [0; 8] }
+        })
+    }
+    const SUM: [u8; 4] = [12, 14, 16, 18];
+
+    #[test]
+    fn what_need_not_wait_is_done_at_once() {
+        let mut m = members(Collective::Broadcast, ReduceOp::Sum);
+        for _ in 0..2 {
+            for member in &mut m {
+                member.recv = [0; 8];
+                assert_eq!(member.dash(7).unwrap(), Progress::Done);
+                assert!(!member.schedule.is_running());
+                assert_eq!(member.recv, [1, 2, 3, 4, 0, 0, 0, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_goes_on_where_it_stopped() {
+        let mut m = members(Collective::AllReduce, ReduceOp::Sum);
+        for call in 1..4 {
+            assert_eq!(m[0].dash(call).unwrap(), Progress::Blocked);
+            assert_eq!(m[0].schedule.number(), 1, "it runs");
+            assert_eq!(m[0].step().unwrap(), Progress::Blocked, "what was sent is not sent again");
+            let waits: Vec<_> =
+                m[0].schedule.waits().map(|wait| (wait.mv, wait.on.peers().to_vec())).collect();
+            assert_eq!(waits, [(1, vec![1])]);
+            assert_eq!(m[1].dash(call).unwrap(), Progress::Done);
+            assert_eq!(m[0].step().unwrap(), Progress::Done);
+            assert!(m.iter().all(|member| member.recv[..4] == SUM), "{:?}", m.each_ref().map(|m| m.recv));
+        }
+    }
+
+    #[test]
+    fn a_credit_is_waited_for_too() {
+        let mut m = members(Collective::Broadcast, ReduceOp::Sum);
+        let root = |m: &mut Member| m.dash(7).unwrap();
+        assert!((0..CREDITS).all(|_| root(&mut m[0]) == Progress::Done));
+        assert_eq!(root(&mut m[0]), Progress::Blocked);
+        assert_eq!(m[0].step().unwrap(), Progress::Blocked);
+        assert_eq!(m[1].dash(7).unwrap(), Progress::Done);
+        assert_eq!(m[0].step().unwrap(), Progress::Done);
+    }
+
+    #[test]
+    fn a_piece_of_another_call_is_told_by_the_next_step() {
+        let mut m = members(Collective::AllReduce, ReduceOp::Sum);
+        m[0].dash(7).unwrap();
+        assert_eq!(m[1].dash(8).unwrap(), Progress::Blocked);
+        let error = m[1].step().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Mismatch { peer: 0, ours: 8, theirs: 7, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_divided_at_the_end_is_only_begun() {
+        let mut m = members(Collective::AllReduce, ReduceOp::Avg);
+        for member in &mut m {
+            assert_eq!(member.dash(7).unwrap(), Progress::Moved);
+            assert!(member.schedule.is_running());
+        }
+        while m[0].step().unwrap() != Progress::Done {
+            m[1].step().unwrap();
+        }
+        assert_eq!(m[0].recv[..4], SUM.map(|sum| sum / 2));
+    }
+
+    #[test]
+    fn one_call_at_a_time() {
+        let mut m = members(Collective::AllReduce, ReduceOp::Sum);
+        m[0].dash(7).unwrap();
+        assert!(m[0].dash(7).is_err());
+    }
+}
