@@ -112,6 +112,13 @@ impl SendEnd {
         self.at as usize
     }
 
+    /// The entry of the message that comes so many after the next one: any entry, where the ring is shorter than that.
+    #[inline]
+    pub(crate) fn ahead(&self, messages: usize) -> usize {
+        let ahead = self.at() + messages;
+        ahead.checked_sub(self.credits as usize).map_or(ahead, |wrapped| wrapped.min(self.at()))
+    }
+
     /// Messages that are not known to be released.
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
@@ -332,6 +339,22 @@ mod tests {
                 recv.release(&credit);
             }
             assert_eq!(send.refresh(&credit), Ok(4));
+        }
+    }
+
+    #[test]
+    fn what_is_ahead_lies_in_the_ring() {
+        let entry = Entry::new();
+        for credits in 1..5 {
+            let mut send = SendEnd::new(credits);
+            for _ in 0..credits {
+                let (at, credits) = (send.at(), credits as usize);
+                let ahead = [0, 1, 2, 3].map(|messages| send.ahead(messages));
+                assert!(ahead.iter().all(|place| *place < credits), "{credits}: {ahead:?}");
+                let whole = (0..credits.min(4)).all(|messages| ahead[messages] == (at + messages) % credits);
+                assert!(whole, "{credits} from {at}: {ahead:?}");
+                send.publish(&entry, 0, 0, Body::Line);
+            }
         }
     }
 

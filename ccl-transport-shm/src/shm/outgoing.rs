@@ -5,11 +5,18 @@ use crate::bell::{Bell, PIECE};
 use crate::offer::{Offering, Terms};
 use crate::pool::Pool;
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SHORT_BYTES, SendEnd};
+use crate::sys::prefetch_to_write;
 use ccl_core::Result as CoreResult;
 use ccl_core::simd::PieceMut;
 use ccl_core::transport::{Counters, LinkKey, Offer};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+/// How many messages before its own a line is asked for, to be written. Between cores that are 250 ns apart a stream of messages of 8 bytes takes
+/// 104 ns each with 0, 72 with 1, 61 with 2 and 3; between near ones 6 are too many (75 ns instead of 60).
+const AHEAD: usize = 2;
+/// Bytes that are asked for at a time.
+const LINE: usize = 64;
 
 /// In place of a slot's number: the message was in the line.
 const NO_SLOT: u32 = u32::MAX;
@@ -237,7 +244,7 @@ impl Outgoing {
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
         self.end.publish(entry, tag, len as u32, body);
-        self.prefetch_next();
+        self.prefetch(len);
         self.counters.pieces += 1;
         self.counters.bytes += len as u64;
         match body {
@@ -297,15 +304,15 @@ impl Outgoing {
         self.elsewhere += 1;
     }
 
-    /// Asks for the next entry's line in a state in which it may be written. The receiver read it one lap ago and
-    /// still holds it; taking it away from there costs as much as sending it, and now nobody waits for that.
-    #[inline]
-    fn prefetch_next(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint; and the entry lies in `own`, as in `entry`.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_ET0>(self.entries.add(self.end.at()).as_ptr().cast());
+    /// Asks for lines that a message will be written to soon, as one of this length is now. The receiver read them one lap ago and
+    /// still holds them; taking them away from there costs as much as sending them, and now nobody waits for that.
+    #[inline(always)]
+    fn prefetch(&self, len: usize) {
+        let at = self.end.ahead(AHEAD);
+        prefetch_to_write(self.entries.as_ptr().wrapping_add(at).cast());
+        if len > INLINE_BYTES && len <= SHORT_BYTES {
+            let room = self.rooms.as_ptr().wrapping_add(at * SHORT_BYTES);
+            (0..len).step_by(LINE).for_each(|line| prefetch_to_write(room.wrapping_add(line)));
         }
     }
 
