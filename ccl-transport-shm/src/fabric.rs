@@ -6,7 +6,7 @@ use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Piece, PieceMut, Store};
-use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
+use ccl_core::transport::misuse::{no_such_end, not_held, too_long};
 use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId};
 use ccl_core::{Error, Rank, Result};
 
@@ -179,15 +179,9 @@ impl ShmTransport {
     pub(crate) fn take_credits(&mut self, to: SenderId, in_slot: bool) -> Result<bool> {
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
-            if link.reserved {
-                return Err(reserved_twice(link.key.to));
-            }
-            if !link.has_credit(in_slot, &mut self.pool).map_err(|c| corrupt(link.key.to, c))? {
-                link.starved = true;
-                link.counters.stalls += 1;
+            if !link.take_credit(in_slot, &mut self.pool)? {
                 return Ok(false);
             }
-            link.starved = false;
         }
         Ok(true)
     }
@@ -230,17 +224,20 @@ impl ShmTransport {
         if sender.reserved.is_some() {
             return Err(not_held("send"));
         }
+        // One link is most of all: nothing is looked up twice.
+        if let &[link] = &*sender.links {
+            let link = &mut self.outgoing[link as usize];
+            if !link.take_credit(false, &mut self.pool)? {
+                return Ok(false);
+            }
+            link.send::<IN_ROOM>(piece, tag)?;
+            return Ok(true);
+        }
         if !self.take_credits(to, false)? {
             return Ok(false);
         }
-        if IN_ROOM {
-            self.make_room(to, piece.len())?;
-        }
         for &link in &self.senders[to.0 as usize].links {
-            let link = &mut self.outgoing[link as usize];
-            let room = if IN_ROOM { link.room_piece(piece.len()) } else { link.line_piece(piece.len()) };
-            room.copy_from(piece);
-            link.publish(tag, piece.len(), Body::Line);
+            self.outgoing[link as usize].send::<IN_ROOM>(piece, tag)?;
         }
         Ok(true)
     }

@@ -425,7 +425,7 @@ impl Fabric for Routes {
         transport.publish(SenderId(id), tag)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
@@ -447,13 +447,13 @@ impl Fabric for Routes {
         transport.offer(ReceiverId(id), offer)
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let (transport, id) = self.of(from.0);
         transport.peek(ReceiverId(id))
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let (transport, id) = self.of(from.0);
         transport.release(ReceiverId(id))

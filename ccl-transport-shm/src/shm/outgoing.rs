@@ -2,12 +2,14 @@
 
 use super::{Loan, Segment, Words};
 use crate::bell::{Bell, PIECE};
+use crate::fabric::corrupt;
 use crate::offer::{Offering, Terms};
 use crate::pool::Pool;
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SHORT_BYTES, SendEnd};
 use crate::sys::prefetch_to_write;
 use ccl_core::Result as CoreResult;
-use ccl_core::simd::PieceMut;
+use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::transport::misuse::reserved_twice;
 use ccl_core::transport::{Counters, LinkKey, Offer};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -121,6 +123,20 @@ impl Outgoing {
         Ok(self.has_known_credit(in_slot))
     }
 
+    /// [`has_credit`](Outgoing::has_credit), for a message that goes to all links of a sender or to none: which one lacks it is noted.
+    #[inline(always)]
+    pub(crate) fn take_credit(&mut self, in_slot: bool, pool: &mut Pool) -> CoreResult<bool> {
+        if self.reserved {
+            return Err(reserved_twice(self.key.to));
+        }
+        let has_credit = self.has_credit(in_slot, pool).map_err(|what| corrupt(self.key.to, what))?;
+        self.starved = !has_credit;
+        if !has_credit {
+            self.counters.stalls += 1;
+        }
+        Ok(has_credit)
+    }
+
     #[inline]
     fn has_known_credit(&self, in_slot: bool) -> bool {
         // What is outside of its line and not lent is in a slot.
@@ -228,6 +244,18 @@ impl Outgoing {
         // SAFETY: both are unpublished lines of this sender, of the same length; entries of two links do not
         // overlap.
         unsafe { std::ptr::copy_nonoverlapping(first.as_mut_ptr(), into.as_mut_ptr(), first.len()) };
+    }
+
+    /// Puts a message that takes no slot into the line, or into the room beside it, and hands it over. The caller holds a credit.
+    #[inline(always)]
+    pub(crate) fn send<const IN_ROOM: bool>(&mut self, piece: Piece, tag: u64) -> CoreResult<()> {
+        if IN_ROOM {
+            self.make_room()?;
+        }
+        let room = if IN_ROOM { self.room_piece(piece.len()) } else { self.line_piece(piece.len()) };
+        room.copy_from(piece);
+        self.publish(tag, piece.len(), Body::Line);
+        Ok(())
     }
 
     /// Hands over the message. Wakes a receiver that sleeps. Inlined, so that a message in the line takes no decisions.
