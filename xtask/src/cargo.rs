@@ -36,7 +36,8 @@ pub(crate) fn verbs() -> Outcome {
     if let Err(why) = tools::need_all(&[("/usr/include/infiniband/verbs.h", "libibverbs-dev")]) {
         return Outcome::Skipped(why);
     }
-    let mut comparison = command("cargo test --package ccl-transport-ibverbs --lib --locked header_tests");
+    // The whole workspace's, or it would be built once more: with other features than the unit tests.
+    let mut comparison = command("cargo test --workspace --lib --locked header_tests");
     tests(comparison.env("RDMACCL_VERBS_HEADER", "required"))
 }
 

@@ -24,9 +24,11 @@ fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
     let mut build = command(&format!("{} fuzz build --target-dir", cargo_fuzz.display()));
     run(build.arg(&built).env("RUSTC_BOOTSTRAP", "1"))?;
     let seeds = built.join("seeds");
-    // Not of the fuzzers' package: libFuzzer would be compiled once more.
-    let line = "cargo run --quiet --locked --package ccl-transport-shm --features fuzzing --example seeds";
-    run(command(line).arg(&seeds))?;
+    // Not of the fuzzers' package: libFuzzer would be compiled once more. And with the features of the unit tests, as they are built.
+    run(&mut command(
+        "cargo build --workspace --locked --features ccl-transport-shm/fuzzing --example seeds",
+    ))?;
+    run(command(&target().join("debug/examples/seeds").display().to_string()).arg(&seeds))?;
     let (mut passed, mut wrong) = (0, Vec::new());
     for name in targets()? {
         match one(&name, &built, &seeds, runs) {

@@ -41,7 +41,7 @@ fn lines() -> Vec<String> {
             lines.push(format!("{program} -g 1 -t {ranks} -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
         }
         lines.push(format!("{program} -g 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all -r -1"));
-        lines.push(format!("{program} -g 4 -b 4 -e 64M -f 2 -n 2 -w 1"));
+        lines.push(format!("{program} -g 4 -b 4 -e 64M -f 8 -n 2 -w 1"));
     }
     // Over sockets, and over sockets and shared memory at once.
     for program in PROGRAMS {
