@@ -112,11 +112,11 @@ impl SendEnd {
         self.at as usize
     }
 
-    /// The entry of the message that comes so many after the next one: any entry, where the ring is shorter than that.
+    /// The entry of the message that comes so many after the next one, if it is known to be free.
     #[inline]
-    pub(crate) fn ahead(&self, messages: usize) -> usize {
-        let ahead = self.at() + messages;
-        ahead.checked_sub(self.credits as usize).map_or(ahead, |wrapped| wrapped.min(self.at()))
+    pub(crate) fn ahead(&self, messages: u32) -> Option<usize> {
+        let (at, free) = (self.at + messages, self.outstanding() + messages < self.credits);
+        free.then(|| if at < self.credits { at as usize } else { (at - self.credits) as usize })
     }
 
     /// Messages that are not known to be released.
@@ -343,19 +343,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ahead_lies_in_the_ring() {
-        let entry = Entry::new();
-        for credits in 1..5 {
-            let mut send = SendEnd::new(credits);
-            for _ in 0..credits {
-                let (at, credits) = (send.at(), credits as usize);
-                let ahead = [0, 1, 2, 3].map(|messages| send.ahead(messages));
-                assert!(ahead.iter().all(|place| *place < credits), "{credits}: {ahead:?}");
-                let whole = (0..credits.min(4)).all(|messages| ahead[messages] == (at + messages) % credits);
-                assert!(whole, "{credits} from {at}: {ahead:?}");
-                send.publish(&entry, 0, 0, Body::Line);
-            }
+    fn what_is_ahead_is_free() {
+        let (entries, credit) = ([Entry::new(), Entry::new(), Entry::new(), Entry::new()], Credit::new());
+        let (mut send, mut recv) = (SendEnd::new(4), RecvEnd::new(4));
+        let ahead = |send: &SendEnd| [0, 1, 2, 3, 4].map(|messages| send.ahead(messages));
+        assert_eq!(ahead(&send), [Some(0), Some(1), Some(2), Some(3), None]);
+        for message in 0..3 {
+            send.publish(&entries[send.at()], message, 0, Body::Line);
         }
+        assert_eq!(ahead(&send), [Some(3), None, None, None, None]);
+        recv.release(&credit);
+        recv.release(&credit);
+        assert_eq!(ahead(&send), [Some(3), None, None, None, None], "it has not looked");
+        assert_eq!(send.refresh(&credit), Ok(2));
+        assert_eq!(ahead(&send), [Some(3), Some(0), Some(1), None, None]);
     }
 
     #[test]

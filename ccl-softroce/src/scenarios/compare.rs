@@ -102,6 +102,7 @@ fn compare(
         let us = ours(stage, "sendrecv_perf", processors, 8, 50 * writes, "")?;
         keep(format!("8 B one way, ours (sendrecv_perf), {how}, us"), us);
     }
+    stage.measured("rounds", measured.values().map(Vec::len).min().unwrap_or(0) as f64);
     for (name, mut values) in measured {
         values.sort_by(f64::total_cmp);
         stage.measured(&name, values[values.len() / 2]);
