@@ -32,9 +32,9 @@ use crate::clock::monotonic_ns;
 use crate::config::Config;
 use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
-use crate::engine::{Blocks, Progress};
+use crate::engine::Blocks;
 use crate::error::{ErrorKind, Result};
-use crate::flight::{Entry, Identity, KernelState, Memory, Recorder};
+use crate::flight::{Identity, KernelState, Memory, Recorder};
 use crate::plan::{Collective, Placement, Rank};
 use crate::simd::{Buffers, Level, Piece};
 use crate::transport::{Counters, LinkKey, Transport, UserMemory};
@@ -43,7 +43,7 @@ pub use abort::AbortHandle;
 use crew::Crew;
 use operation::is_long;
 pub use operation::{Operation, PIECE_BYTES, Transfer, What};
-use patience::{Patience, Room, Wait};
+use patience::Room;
 use plans::Plans;
 pub use prepare::Explanation;
 pub use record::Record;
@@ -435,51 +435,6 @@ impl Communicator {
         match self.plans.find(call, in_place) {
             Some(index) => Ok(index),
             None => self.prepare(call, in_place),
-        }
-    }
-
-    /// Brings to its end what has begun.
-    #[inline(always)]
-    fn complete(
-        &mut self,
-        schedule: usize,
-        begun: Result<Progress>,
-        entry: Entry,
-        buffers: &Buffers<'_>,
-    ) -> Result<()> {
-        if !matches!(begun, Ok(Progress::Done)) || self.keeps() {
-            self.finish(schedule, begun, entry, buffers).map_err(|error| self.breaks(error))?;
-        }
-        self.recorder.end(entry, monotonic_ns);
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn finish(
-        &mut self,
-        schedule: usize,
-        begun: Result<Progress>,
-        entry: Entry,
-        buffers: &Buffers<'_>,
-    ) -> Result<()> {
-        let mut patience = Patience::new(self.room);
-        let mut progress = begun?;
-        loop {
-            match progress {
-                Progress::Done => return self.hand_on(schedule),
-                Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
-                Progress::Moved => {
-                    if patience.reset() {
-                        self.recorder.moved();
-                    }
-                }
-                Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
-                    // What was published may be what the peers wait for.
-                    Wait::Spin => drop(self.routes.flush()?),
-                    wait => self.pause(wait, schedule, entry, &patience)?,
-                },
-            }
-            progress = self.plans.schedules[schedule].step(&mut self.routes, buffers)?;
         }
     }
 

@@ -1,13 +1,15 @@
-//! What a call does while it waits, and what becomes of the communicator when it fails.
+//! How a call that has begun comes to its end, what it does while it waits, and what becomes of the communicator when it fails.
 
 use super::patience::{Patience, Wait};
 use super::routes::Routes;
 use super::{Communicator, record};
+use crate::clock::monotonic_ns;
 use crate::control::EndKind;
-use crate::engine::{Schedule, WaitOn};
+use crate::engine::{Progress, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, RankList, Result};
 use crate::flight::{Entry, Reason};
 use crate::plan::Rank;
+use crate::simd::Buffers;
 use std::time::{Duration, Instant};
 
 /// A rank that has left may have done its part of a call before; for so long its last pieces, and
@@ -28,6 +30,53 @@ enum Trouble {
 }
 
 impl Communicator {
+    /// Brings to its end what has begun.
+    #[inline(always)]
+    pub(super) fn complete(
+        &mut self,
+        schedule: usize,
+        begun: Result<Progress>,
+        entry: Entry,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
+        let over = match begun {
+            Ok(Progress::Done) if !self.keeps() => Ok(()),
+            Ok(progress) => self.finish((schedule, entry), progress, buffers),
+            Err(error) => Err(error),
+        };
+        over.map_err(|error| self.breaks(error))?;
+        self.recorder.end(entry, monotonic_ns);
+        Ok(())
+    }
+
+    /// Steps a schedule, which has come so far, until it is done.
+    #[inline(never)]
+    fn finish(
+        &mut self,
+        (schedule, entry): (usize, Entry),
+        mut progress: Progress,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
+        let mut patience = Patience::new(self.room);
+        loop {
+            match progress {
+                Progress::Done => return self.hand_on(schedule),
+                Progress::Moved if self.health.is_aborted() => return Err(ErrorKind::Aborted.into()),
+                Progress::Moved => {
+                    if patience.reset() {
+                        self.recorder.moved();
+                    }
+                }
+                Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
+                    // What was published may be what the peers wait for.
+                    Wait::Spin => drop(self.routes.flush()?),
+                    wait => self.pause(wait, schedule, entry, &patience)?,
+                },
+            }
+            progress = self.plans.schedules[schedule].step(&mut self.routes, buffers)?;
+        }
+    }
+
     /// What a call does about a blocked step.
     #[cold]
     pub(super) fn pause(

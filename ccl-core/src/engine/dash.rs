@@ -123,6 +123,7 @@ mod tests {
             Member { transport, schedule, task, send, recv: [0; 8] }
         })
     }
+
     const SUM: [u8; 4] = [12, 14, 16, 18];
 
     #[test]
