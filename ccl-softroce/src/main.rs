@@ -47,7 +47,10 @@ struct Arguments {
     /// Where the library's programs lie, if not beside this one
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Write what came out, with everything measured, into this file
+    /// Pass over the first so many of those chosen: a run before this one has made them
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
+    /// Append what came out of each scenario, with everything measured, to this file: a line of JSON, as soon as it ends
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -91,12 +94,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             here.parent().map(PathBuf::from).unwrap_or_default()
         }
     };
-    let mut report = report::Report::default();
-    for scenario in chosen {
-        report.add(scenarios::run(scenario, &programs));
-    }
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, report.json()).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut report = report::Report::new(arguments.json.as_deref())?;
+    for scenario in chosen.into_iter().skip(arguments.skip) {
+        // So that the kernel's complaints stand below the name of what led to them. Without them nothing is missing.
+        let _ = std::fs::write("/dev/kmsg", format!("<3>softroce: {} begins\n", scenario.name));
+        report.add(scenarios::run(scenario, &programs))?;
     }
     Ok(report.close())
 }

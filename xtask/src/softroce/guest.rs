@@ -14,6 +14,25 @@ use std::time::{Duration, Instant};
 const END: &str = "guest: the command ended with ";
 /// How long a kernel may take that only has to say that it runs.
 const PROBE: Duration = Duration::from_secs(30);
+/// The guest's kernel dies, and says where it was, when a processor has not let go of a task for twice as many seconds as the watchdog's
+/// threshold: it never comes back from that, and would be waited for until the deadline.
+const KERNEL: &str =
+    "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=30 random.trust_cpu=on mitigations=off";
+
+/// Why a run has not ended well.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The guest's kernel ended it: what that said last.
+    Died(String),
+    /// The command, the deadline, or this machine.
+    Failed(String),
+}
+
+impl From<String> for Stopped {
+    fn from(why: String) -> Stopped {
+        Stopped::Failed(why)
+    }
+}
 
 /// A guest that can be started.
 pub(crate) struct Guest<'a> {
@@ -43,14 +62,14 @@ impl<'a> Guest<'a> {
     }
 
     /// Runs a shell script in the guest, in the repository's folder, and hands each line that it prints to `line`.
-    /// What it writes to `/run/report` is in [`report`] afterwards. Anything but an end with status 0 within the
+    /// What it writes to `/run/report` is at the end of [`report`] afterwards. Anything but an end with status 0 within the
     /// deadline is an error, with the last words of the guest's kernel.
     pub(crate) fn run(
         &self,
         script: &str,
         deadline: Duration,
         line: &mut dyn FnMut(&str),
-    ) -> Result<(), String> {
+    ) -> Result<(), Stopped> {
         let (archive, console) = (folder().join("initramfs"), folder().join("console.log"));
         let script = format!("cd '{}' || exit\n{script}\n", root().display());
         fs::write(&archive, initramfs::make(self.parts, &script)?)
@@ -63,13 +82,13 @@ impl<'a> Guest<'a> {
             .arg(&self.parts.kernel)
             .arg("-initrd")
             .arg(&archive)
-            .args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off"])
+            .args(["-append", KERNEL])
             .args(["-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on"])
             .args(["-device", "virtio-serial-pci"])
             // Not `stdio`: the end of its input would close the port, and the guest's writes would wait for ever.
             .args(["-chardev", "file,id=output,path=/proc/self/fd/1"])
             .args(["-device", "virtserialport,chardev=output,name=output"])
-            .args(["-chardev", &format!("file,id=report,path={}", report().display())])
+            .args(["-chardev", &format!("file,id=report,append=on,path={}", report().display())])
             .args(["-device", "virtserialport,chardev=report,name=report"])
             .args(["-serial", &format!("file:{}", console.display())]);
         let child = qemu
@@ -77,19 +96,23 @@ impl<'a> Guest<'a> {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot start the emulator: {e}"))?;
-        let why = match ended(child, deadline, line)? {
+        let (stopped, why): (fn(String) -> Stopped, _) = match ended(child, deadline, line)? {
             End::Said(status) if status == "0" => return Ok(()),
-            End::Said(status) => return Err(format!("the command in the guest ended with status {status}")),
-            End::Died => "the guest died before its command ended".to_string(),
-            End::Late => format!("the guest has not ended within {} s", deadline.as_secs()),
+            End::Said(status) => {
+                return Err(format!("the command in the guest ended with status {status}").into());
+            }
+            End::Died => (Stopped::Died, "the guest died before its command ended".to_string()),
+            End::Late => {
+                (Stopped::Failed, format!("the guest has not ended within {} s", deadline.as_secs()))
+            }
         };
-        Err(format!("{why}; the end of its console:\n{}", last_lines(&console, 60)))
+        Err(stopped(format!("{why}; the end of its console:\n{}", last_lines(&console, 60))))
     }
 }
 
 /// The file that a guest's `/run/report` is.
 pub(crate) fn report() -> PathBuf {
-    folder().join("report.json")
+    folder().join("report.jsonl")
 }
 
 /// How a run came to its end.

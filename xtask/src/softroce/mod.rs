@@ -8,13 +8,15 @@ mod programs;
 
 use crate::shell::{command, read, run};
 use crate::tally::Outcome;
-use guest::Guest;
+use guest::{Guest, Stopped};
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All scenarios take some five minutes where the guest is emulated on two quiet cores.
-const DEADLINE: Duration = Duration::from_secs(1200);
+const DEADLINE: Duration = Duration::from_secs(1500);
+/// Guests that a run may lose.
+const LOSSES: usize = 2;
 
 /// Where the tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,6 +56,31 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
+/// Runs what begins with so many scenarios passed over until it has ended by itself. The kernel is not what is tested: one that dies
+/// is replaced, and the scenario in which it died is run once more by the next. `done` says how many have ended so far.
+fn in_guests(
+    mut run: impl FnMut(usize) -> Result<(), Stopped>,
+    done: impl Fn() -> usize,
+) -> Result<(), String> {
+    let mut died_in = Vec::new();
+    loop {
+        let scenario = done();
+        let why = match run(scenario) {
+            Ok(()) => return Ok(()),
+            Err(Stopped::Failed(why)) => return Err(why),
+            Err(Stopped::Died(why)) => why,
+        };
+        let scenario = done();
+        if died_in.len() == LOSSES || died_in.contains(&scenario) {
+            return Err(why);
+        }
+        println!(
+            "{why}\nThe guest's kernel is not what is tested: a new guest goes on with the scenario in which it died."
+        );
+        died_in.push(scenario);
+    }
+}
+
 fn ready(place: Place) -> Result<Ready, String> {
     prepare::tools()?;
     if place == Place::Native || place == Place::Auto && native() {
@@ -80,15 +107,24 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
     println!("in a guest: {} ({})", parts.kernel.display(), guest.accelerator());
     let options: String =
         options.iter().map(|option| format!(" '{}'", option.replace('\'', "'\\''"))).collect();
-    let script = format!("exec '{program}'{options} --json /run/report");
-    guest.run(&script, DEADLINE, &mut |line| println!("{line}"))
+    let latest = Instant::now() + DEADLINE;
+    let run = |done| {
+        let script = format!("exec '{program}'{options} --skip {done} --json /run/report");
+        guest.run(&script, latest.saturating_duration_since(Instant::now()), &mut |line| println!("{line}"))
+    };
+    in_guests(run, || scenarios(&guest::report()).map_or(0, |all| all.len()))
 }
 
-/// What a report says. Without one nothing has passed.
+/// The scenarios of a report. Without one nothing has passed.
+fn scenarios(report: &Path) -> Result<Vec<Value>, String> {
+    let said = |e: std::io::Error| format!("{}: {e}", report.display());
+    let lines = std::fs::read_to_string(report).map_err(said)?;
+    lines.lines().map(|line| serde_json::from_str(line).map_err(|e| said(e.into()))).collect()
+}
+
+/// What a report says.
 fn counted(report: &Path) -> Result<Outcome, String> {
-    let text = std::fs::read(report).map_err(|e| format!("{}: {e}", report.display()))?;
-    let report: Value = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", report.display()))?;
-    let scenarios = report["scenarios"].as_array().ok_or("the report names no scenarios")?;
+    let scenarios = scenarios(report)?;
     let wrong = scenarios.iter().filter(|scenario| !scenario["error"].is_null());
     let failed: Vec<String> = wrong.map(|wrong| format!("{}: {}", wrong["name"], wrong["error"])).collect();
     Ok(Outcome::tests((scenarios.len() - failed.len()) as u64, failed))
@@ -98,4 +134,49 @@ fn counted(report: &Path) -> Result<Outcome, String> {
 fn native() -> bool {
     let root = read(&mut command("id -u")).is_ok_and(|id| id.trim() == "0");
     root && read(&mut command("modprobe --quiet rdma_rxe")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Guests of whose kernels these die, each after so many scenarios in all. What was run, and what came of it.
+    fn with_deaths(deaths: &[usize]) -> (Vec<usize>, Result<(), String>) {
+        let (starts, done) = (RefCell::new(Vec::new()), RefCell::new(0));
+        let run = |skip| {
+            starts.borrow_mut().push(skip);
+            match deaths.get(starts.borrow().len() - 1) {
+                Some(death) => {
+                    *done.borrow_mut() = *death;
+                    Err(Stopped::Died(format!("died in {death}")))
+                }
+                None => Ok(()),
+            }
+        };
+        let result = in_guests(run, || *done.borrow());
+        (starts.into_inner(), result)
+    }
+
+    #[test]
+    fn a_guest_that_died_is_replaced_but_not_again_in_the_same_scenario() {
+        assert_eq!(with_deaths(&[]), (vec![0], Ok(())));
+        assert_eq!(with_deaths(&[7]), (vec![0, 7], Ok(())));
+        assert_eq!(with_deaths(&[7, 9]), (vec![0, 7, 9], Ok(())));
+        assert_eq!(with_deaths(&[7, 7]), (vec![0, 7], Err("died in 7".into())));
+        assert_eq!(with_deaths(&[7, 8, 9]), (vec![0, 7, 8], Err("died in 9".into())));
+        assert_eq!(in_guests(|_| Err(Stopped::Failed("late".into())), || 0), Err("late".into()));
+    }
+
+    #[test]
+    fn a_report_is_counted_line_by_line_and_one_cut_off_is_an_error() {
+        let file = std::env::temp_dir().join(format!("rdmaccl-counted-{}", std::process::id()));
+        let lines = "{\"name\":\"a\",\"error\":null}\n{\"name\":\"b\",\"error\":\"why\"}\n";
+        std::fs::write(&file, lines).unwrap();
+        assert_eq!(counted(&file), Ok(Outcome::tests(1, vec!["\"b\": \"why\"".into()])));
+        std::fs::write(&file, &lines[..lines.len() - 4]).unwrap();
+        assert!(counted(&file).is_err());
+        std::fs::remove_file(&file).unwrap();
+        assert!(counted(&file).is_err());
+    }
 }
