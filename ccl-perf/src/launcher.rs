@@ -8,7 +8,7 @@
 use crate::{FAILED, WRONG_DATA, job, say};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, set_parent_process_death_signal, waitid};
 use std::io::{BufRead as _, BufReader, PipeReader, Read, pipe};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -69,9 +69,12 @@ impl Ranks {
     fn start(&mut self, size: u32, stdin: Stdio, id: Option<&str>) -> Result<(), String> {
         let program = std::env::current_exe().map_err(|e| format!("cannot find this program's file: {e}"))?;
         let first = self.processes.len() as u32 * self.threads;
+        let mut words = std::env::args_os();
         let mut command = Command::new(program);
         command
-            .args(std::env::args_os().skip(1))
+            // The name says which program it is.
+            .arg0(words.next().unwrap_or_default())
+            .args(words)
             .args(["--child-of", &std::process::id().to_string()])
             .env(job::RANK, first.to_string())
             .env(job::SIZE, size.to_string())

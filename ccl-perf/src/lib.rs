@@ -2,7 +2,8 @@
 //!
 //! `all_reduce_perf` and its siblings measure one collective each and check every result, with nccl-tests'
 //! options, table and bandwidth formulas, on host memory and without MPI: a program starts its own
-//! ranks, or joins those that torchrun, srun or mpirun started. All of them call [`run`].
+//! ranks, or joins those that torchrun, srun or mpirun started. All are one file: the name that it was called by says which is
+//! meant, and `cargo xtask install` makes the links.
 //!
 //! The crate knows `ccl` only, as a user of the library would.
 
@@ -26,10 +27,8 @@ mod sizes;
 mod table;
 mod work;
 
-pub use ccl::Collective;
-pub use program::Program;
-
 use options::Options;
+use program::Program;
 use report::Report;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -40,20 +39,19 @@ const WRONG_DATA: u8 = 1;
 /// Exit status where something failed.
 const FAILED: u8 = 2;
 
-/// The whole of a program of this crate.
-pub fn run(program: impl Into<Program>) -> ExitCode {
-    let program = program.into();
+/// The whole of the program whose name this process was called by.
+pub fn run() -> ExitCode {
     // What the variable may hold is checked where the library reads its configuration.
     let filter = EnvFilter::try_from_env("RDMACCL_DEBUG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let options = Options::from_command_line(program);
-    match dispatch(program, &options) {
-        Ok(code) => code,
-        Err(why) => {
-            say(&format!("error: {why}"));
-            ExitCode::from(FAILED)
-        }
-    }
+    let ran = Program::called(std::env::args_os().next()).and_then(|program| {
+        let options = Options::from_command_line(program);
+        dispatch(program, &options)
+    });
+    ran.unwrap_or_else(|why| {
+        say(&format!("error: {why}"));
+        ExitCode::from(FAILED)
+    })
 }
 
 fn dispatch(program: Program, options: &Options) -> Result<ExitCode, String> {

@@ -1,10 +1,12 @@
 //! What each program measures, and what nccl-tests says about it.
 
 use ccl::Collective;
+use std::ffi::OsString;
+use std::path::Path;
 
 /// A program of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
+pub(crate) enum Program {
     /// One collective; of [`Collective::SendRecv`]: every rank sends to the next and receives from the one before, in
     /// one group.
     Collective(Collective),
@@ -14,7 +16,34 @@ pub enum Program {
     Barrier,
 }
 
+/// All of them.
+const ALL: [Program; 11] = [
+    Program::Collective(Collective::AllReduce),
+    Program::Collective(Collective::Reduce),
+    Program::Collective(Collective::Broadcast),
+    Program::Collective(Collective::AllGather),
+    Program::Collective(Collective::ReduceScatter),
+    Program::Collective(Collective::AllToAll),
+    Program::Collective(Collective::Gather),
+    Program::Collective(Collective::Scatter),
+    Program::Collective(Collective::SendRecv),
+    Program::AllToAllV,
+    Program::Barrier,
+];
+
 impl Program {
+    /// The one that is meant by what a process was called by: a path, as a rule.
+    pub(crate) fn called(word: Option<OsString>) -> Result<Program, String> {
+        let word = word.unwrap_or_default();
+        let name = Path::new(&word).file_name().unwrap_or_default().to_string_lossy();
+        // Another spelling that scripts have.
+        let meant = if name == "allreduce_perf" { "all_reduce_perf" } else { &name };
+        ALL.into_iter().find(|program| program.name() == meant).ok_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|program| program.name()).collect();
+            format!("called as '{name}': the name says what is measured, and is one of {}", names.join(", "))
+        })
+    }
+
     /// Its name, which is nccl-tests' where that has one.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -87,6 +116,21 @@ impl From<Collective> for Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_the_file_says_which_program_it_is() {
+        for program in ALL {
+            for folder in ["", "bin/", "/usr/bin/"] {
+                let word = format!("{folder}{}", program.name());
+                assert_eq!(Program::called(Some(word.into())), Ok(program));
+            }
+        }
+        assert_eq!(Program::called(Some("./allreduce_perf".into())), Ok(Collective::AllReduce.into()));
+        for word in [None, Some("".into()), Some("/bin/perf".into())] {
+            let why = Program::called(word).unwrap_err();
+            assert!(why.contains("is one of all_reduce_perf, ") && why.contains("barrier_perf"), "{why}");
+        }
+    }
 
     #[test]
     fn bus_factors_are_those_of_nccl_tests() {

@@ -1,19 +1,20 @@
 //! The programs as users start them: real processes, checked data, exit statuses, and nothing left behind.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAMS: [&str; 10] = [
-    env!("CARGO_BIN_EXE_all_reduce_perf"),
-    env!("CARGO_BIN_EXE_all_gather_perf"),
-    env!("CARGO_BIN_EXE_reduce_scatter_perf"),
-    env!("CARGO_BIN_EXE_broadcast_perf"),
-    env!("CARGO_BIN_EXE_reduce_perf"),
-    env!("CARGO_BIN_EXE_alltoall_perf"),
-    env!("CARGO_BIN_EXE_gather_perf"),
-    env!("CARGO_BIN_EXE_scatter_perf"),
-    env!("CARGO_BIN_EXE_alltoallv_perf"),
+    "all_reduce_perf",
+    "all_gather_perf",
+    "reduce_scatter_perf",
+    "broadcast_perf",
+    "reduce_perf",
+    "alltoall_perf",
+    "gather_perf",
+    "scatter_perf",
+    "alltoallv_perf",
     SENDRECV,
 ];
 /// Programs by whether they reduce, and whether they have a root.
@@ -30,14 +31,19 @@ const KINDS: [(bool, bool); 10] = [
     (false, false),
 ];
 /// A rank cannot receive into what it still sends, so that it has no in-place form.
-const SENDRECV: &str = env!("CARGO_BIN_EXE_sendrecv_perf");
-const BARRIER: &str = env!("CARGO_BIN_EXE_barrier_perf");
+const SENDRECV: &str = "sendrecv_perf";
+const BARRIER: &str = "barrier_perf";
 const ALL_REDUCE: &str = PROGRAMS[0];
 
 /// A program with its options, in an environment without a launcher's variables.
-fn program(path: &str, line: &str) -> Command {
-    let mut command = Command::new(path);
-    command.args(line.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn program(name: &str, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_all_reduce_perf"));
+    command
+        .arg0(name)
+        .args(line.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     for name in
         ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RDMACCL_RANK", "RDMACCL_SIZE", "RDMACCL_ID"]
     {
@@ -46,8 +52,8 @@ fn program(path: &str, line: &str) -> Command {
     command
 }
 
-fn run(path: &str, line: &str) -> (Output, String) {
-    let output = program(path, line).output().unwrap();
+fn run(name: &str, line: &str) -> (Output, String) {
+    let output = program(name, line).output().unwrap();
     let table = String::from_utf8(output.stdout.clone()).unwrap();
     (output, table)
 }
@@ -58,15 +64,15 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
     lines.map(|line| line.split_whitespace().collect()).collect()
 }
 
-fn assert_right(path: &str, line: &str, expected_rows: usize) {
-    let (output, table) = run(path, line);
+fn assert_right(name: &str, line: &str, expected_rows: usize) {
+    let (output, table) = run(name, line);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{path} {line}: {}\n{table}\n{said}", output.status);
-    assert!(table.contains("# Out of bounds values : 0 OK"), "{path} {line}:\n{table}");
+    assert!(output.status.success(), "{name} {line}: {}\n{table}\n{said}", output.status);
+    assert!(table.contains("# Out of bounds values : 0 OK"), "{name} {line}:\n{table}");
     let rows = rows(&table);
     assert_eq!(rows.len(), expected_rows, "{table}");
     for row in rows {
-        let in_place = if path == SENDRECV { "N/A" } else { "0" };
+        let in_place = if name == SENDRECV { "N/A" } else { "0" };
         assert_eq!((row.len(), row[8], row[12]), (13, "0", in_place), "{table}");
     }
 }
@@ -106,9 +112,9 @@ fn signal(name: &str, pid: i32) {
 
 #[test]
 fn every_program_is_right_between_processes() {
-    for path in PROGRAMS {
+    for name in PROGRAMS {
         for ranks in [2, 3, 4] {
-            assert_right(path, &format!("-g {ranks} -b 4 -e 70000 -f 7 -n 2 -w 1"), 6);
+            assert_right(name, &format!("-g {ranks} -b 4 -e 70000 -f 7 -n 2 -w 1"), 6);
         }
     }
 }
@@ -116,19 +122,19 @@ fn every_program_is_right_between_processes() {
 /// Over sockets alone, and over sockets and shared memory at once.
 #[test]
 fn every_program_is_right_between_hosts() {
-    for path in PROGRAMS {
+    for name in PROGRAMS {
         for ranks in ["-g 2 --hosts 2", "-g 3 --hosts 3", "-g 4 --hosts 2", "-g 1 -t 5 --hosts 2"] {
-            assert_right(path, &format!("{ranks} -b 4 -e 700000 -f 7 -n 2 -w 1"), 7);
+            assert_right(name, &format!("{ranks} -b 4 -e 700000 -f 7 -n 2 -w 1"), 7);
         }
     }
 }
 
 #[test]
 fn every_program_is_right_between_threads_for_all_types_and_operators() {
-    for (path, (reduces, rooted)) in PROGRAMS.into_iter().zip(KINDS) {
+    for (name, (reduces, rooted)) in PROGRAMS.into_iter().zip(KINDS) {
         // Six operators on 14 types, and three of bits on the eight of integers.
         let (operators, roots) = (if reduces { 14 * 6 + 8 * 3 } else { 14 }, if rooted { 3 } else { 1 });
-        assert_right(path, "-t 3 -b 1 -e 1000 -f 31 -n 1 -w 0 -d all -o all -r -1", 3 * operators * roots);
+        assert_right(name, "-t 3 -b 1 -e 1000 -f 31 -n 1 -w 0 -d all -o all -r -1", 3 * operators * roots);
     }
 }
 
@@ -251,8 +257,8 @@ fn under_torchruns_variables_it_joins() {
 }
 
 /// A CUDA driver without a GPU, whose device memory no host code can touch.
-fn with_devices(path: &str, line: &str, script: &str) -> (Output, String) {
-    let mut command = program(path, line);
+fn with_devices(name: &str, line: &str, script: &str) -> (Output, String) {
+    let mut command = program(name, line);
     command.env("RDMACCL_CUDA", ccl_fake_cuda::Fake::library()).env("RDMACCL_FAKE_CUDA", script);
     let output = command.output().unwrap();
     let table = String::from_utf8(output.stdout.clone()).unwrap();
@@ -261,13 +267,13 @@ fn with_devices(path: &str, line: &str, script: &str) -> (Output, String) {
 
 #[test]
 fn every_program_measures_on_device_memory() {
-    for path in PROGRAMS {
+    for name in PROGRAMS {
         for line in ["-g 2 -b 64 -e 10M -f 400", "-t 2 -b 4K -e 4K -u 8"] {
             let line = format!("{line} -n 2 -w 1 --memory device");
-            let (output, table) = with_devices(path, &line, "devices 2; delay 1 100");
+            let (output, table) = with_devices(name, &line, "devices 2; delay 1 100");
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{path} {line}: {}\n{table}\n{said}", output.status);
-            assert!(table.contains("# Out of bounds values : 0 OK"), "{path} {line}:\n{table}");
+            assert!(output.status.success(), "{name} {line}: {}\n{table}\n{said}", output.status);
+            assert!(table.contains("# Out of bounds values : 0 OK"), "{name} {line}:\n{table}");
             assert!(table.contains("# Buffers on CUDA devices"), "{table}");
         }
     }

@@ -4,6 +4,7 @@
 //! and renamed, so a program that runs keeps the library that it has mapped.
 
 use crate::kernels;
+use crate::perf::{PROGRAM, links};
 use crate::shell::{capture, command, root};
 use ccl_transport_cuda::code::FOLDER;
 use serde_json::Value;
@@ -69,6 +70,9 @@ pub(crate) fn install(folder: &Path, profile: &str, device_code: bool) -> Result
     for program in &built.programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         place.copy(program, &format!("bin/{name}"), 0o755)?;
+    }
+    for name in links() {
+        place.link(PROGRAM, &format!("bin/{name}"))?;
     }
     Ok(place.placed)
 }

@@ -3,27 +3,40 @@
 
 use crate::shell::{command, run, target, tee};
 use crate::tally::Outcome;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
-const PROGRAMS: [&str; 10] = [
-    "all_reduce_perf",
+/// The one that is built: a link to it is another, by its name.
+pub(crate) const PROGRAM: &str = "all_reduce_perf";
+/// The others that move data.
+const SIBLINGS: [&str; 9] = [
     "all_gather_perf",
     "reduce_scatter_perf",
     "broadcast_perf",
     "reduce_perf",
     "alltoall_perf",
+    "alltoallv_perf",
     "gather_perf",
     "scatter_perf",
     "sendrecv_perf",
-    "alltoallv_perf",
 ];
+
+/// The names of the others; the last is the first one's other spelling.
+pub(crate) fn links() -> impl Iterator<Item = &'static str> {
+    SIBLINGS.into_iter().chain(["barrier_perf", "allreduce_perf"])
+}
 
 pub(crate) fn check() -> Outcome {
     if let Err(why) = run(&mut command("cargo build --profile fast --locked --package ccl-perf --bins")) {
         return Outcome::Failed(why);
     }
+    let programs = match programs() {
+        Ok(folder) => folder,
+        Err(why) => return Outcome::Failed(why),
+    };
     let (mut passed, mut wrong) = (0, Vec::new());
     for line in lines() {
-        match right(&line) {
+        match right(&programs, &line) {
             Ok(()) => passed += 1,
             Err(why) => wrong.push(why),
         }
@@ -34,7 +47,7 @@ pub(crate) fn check() -> Outcome {
 
 fn lines() -> Vec<String> {
     let mut lines = Vec::new();
-    for program in PROGRAMS {
+    for program in [PROGRAM].into_iter().chain(SIBLINGS) {
         for ranks in [1, 2, 3, 4, 5, 8] {
             // 4, 28, 196, … bytes: no power of two, so that nothing divides evenly.
             lines.push(format!("{program} -g {ranks} -b 4 -e 4M -f 7 -n 2 -w 1"));
@@ -44,7 +57,7 @@ fn lines() -> Vec<String> {
         lines.push(format!("{program} -g 4 -b 4 -e 64M -f 8 -n 2 -w 1"));
     }
     // Over sockets, and over sockets and shared memory at once.
-    for program in PROGRAMS {
+    for program in [PROGRAM].into_iter().chain(SIBLINGS) {
         lines.push(format!("{program} -g 2 --hosts 2 -b 4 -e 16M -f 7 -n 2 -w 1"));
         lines.push(format!("{program} -g 4 --hosts 2 -b 1 -e 16M -f 13 -n 2 -w 1 -d uint8"));
         lines.push(format!("{program} -g 5 --hosts 3 -b 1 -e 3K -f 5 -n 1 -w 0 -d all -o all"));
@@ -55,8 +68,21 @@ fn lines() -> Vec<String> {
     lines
 }
 
-fn right(line: &str) -> Result<(), String> {
-    let program = target().join("fast").join(line);
+/// Links to the program that was built; their folder.
+fn programs() -> Result<PathBuf, String> {
+    let folder = target().join("perf");
+    // What an earlier run has left.
+    let _ = std::fs::remove_dir_all(&folder);
+    let program = target().join("fast").join(PROGRAM);
+    let link = |name| symlink(&program, folder.join(name));
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| [PROGRAM].into_iter().chain(links()).try_for_each(link))
+        .map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(folder)
+}
+
+fn right(programs: &Path, line: &str) -> Result<(), String> {
+    let program = programs.join(line);
     let (success, output) = tee(&mut command(&program.to_string_lossy()))?;
     if !success || !output.contains("# Out of bounds values : 0 OK") {
         return Err(format!("{line}: {}", output.lines().last().unwrap_or("no output")));

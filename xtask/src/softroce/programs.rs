@@ -4,12 +4,10 @@
 use super::prepare::folder;
 use crate::abi::{Linked, compile};
 use crate::install;
+use crate::perf::PROGRAM;
 use crate::shell::{capture, command, root, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// What is compared with others.
-const COMPARED: [&str; 3] = ["all_reduce_perf", "broadcast_perf", "sendrecv_perf"];
 
 /// Builds all of it; the folder of programs.
 pub(super) fn install() -> Result<PathBuf, String> {
@@ -24,10 +22,9 @@ pub(super) fn install() -> Result<PathBuf, String> {
     Ok(programs)
 }
 
-/// Puts in their place the programs that are compared, as users get them: optimised across crates.
+/// Puts in its place the program that is compared, by several names, as users get it: optimised across crates.
 pub(super) fn optimise(programs: &Path) -> Result<(), String> {
-    let bins: String = COMPARED.iter().map(|name| format!(" --bin {name}")).collect();
-    place(&format!("cargo build --release --package ccl-perf{bins}"), &COMPARED, programs)
+    place("cargo build --release --package ccl-perf", &[PROGRAM], programs)
 }
 
 /// Builds programs and copies them into a folder.

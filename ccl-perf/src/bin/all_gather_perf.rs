@@ -1,4 +1,0 @@
-//! `all_gather_perf`: measures and checks all_gather, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::AllGather)
-}

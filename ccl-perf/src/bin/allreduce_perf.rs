@@ -1,4 +1,0 @@
-//! `allreduce_perf`: measures and checks all_reduce, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::AllReduce)
-}

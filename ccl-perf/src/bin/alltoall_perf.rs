@@ -1,4 +1,0 @@
-//! `alltoall_perf`: measures and checks all_to_all, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::AllToAll)
-}

@@ -1,4 +1,0 @@
-//! `broadcast_perf`: measures and checks broadcast, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::Broadcast)
-}

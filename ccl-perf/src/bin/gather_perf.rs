@@ -1,4 +1,0 @@
-//! `gather_perf`: measures and checks gather, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::Gather)
-}

@@ -1,4 +1,0 @@
-//! `reduce_perf`: measures and checks reduce, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::Reduce)
-}

@@ -1,4 +1,0 @@
-//! `reduce_scatter_perf`: measures and checks reduce_scatter, with nccl-tests' options and table.
-fn main() -> std::process::ExitCode {
-    ccl_perf::run(ccl_perf::Collective::ReduceScatter)
-}
