@@ -22,7 +22,8 @@ fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
     let built = target().join("fuzz");
     let cargo_fuzz = tools::need_crate("cargo-fuzz")?;
     let mut build = command(&format!("{} fuzz build --target-dir", cargo_fuzz.display()));
-    run(build.arg(&built).env("RUSTC_BOOTSTRAP", "1"))?;
+    // cargo-fuzz would have each crate made as one unit, by one core.
+    run(build.arg(&built).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Ccodegen-units=16"))?;
     let seeds = built.join("seeds");
     // Not of the fuzzers' package: libFuzzer would be compiled once more. And with the features of the unit tests, as they are built.
     run(&mut command(
