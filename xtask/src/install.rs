@@ -16,6 +16,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 const MINOR: &str = env!("CARGO_PKG_VERSION_MINOR");
 
+/// What is built besides the library.
+const PROGRAMS: [&str; 4] = [PROGRAM, "rdmaccl", "ccl-chaos", "ccl-softroce"];
+
 const HEADERS: [&str; 2] = ["ccl.h", "ccl.hpp"];
 
 /// Where under the prefix, and what, before the version is filled in.
@@ -90,7 +93,9 @@ struct Built {
 }
 
 fn build(profile: &str) -> Result<Built, String> {
-    let line = "cargo build --locked --workspace --exclude xtask --exclude ccl-gpu-check --lib --bins";
+    // Of the whole workspace, whose features are those that `cargo run` and the checks build with: nothing is compiled twice.
+    let bins: String = PROGRAMS.iter().map(|name| format!(" --bin {name}")).collect();
+    let line = &format!("cargo build --locked --workspace --lib{bins}");
     let mut cargo = command(line);
     cargo.args(["--message-format", "json-render-diagnostics", "--profile", profile]);
     let mut built = Built::default();

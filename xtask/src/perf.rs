@@ -27,7 +27,8 @@ pub(crate) fn links() -> impl Iterator<Item = &'static str> {
 }
 
 pub(crate) fn check() -> Outcome {
-    if let Err(why) = run(&mut command("cargo build --profile fast --locked --package ccl-perf --bins")) {
+    let build = format!("cargo build --profile fast --locked --workspace --bin {PROGRAM}");
+    if let Err(why) = run(&mut command(&build)) {
         return Outcome::Failed(why);
     }
     let programs = match programs() {
