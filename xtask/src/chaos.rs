@@ -41,6 +41,6 @@ fn in_words(trial: &Value) -> String {
 }
 
 fn program() -> Result<Command, String> {
-    run(&mut command("cargo build --profile fast --locked --package ccl-chaos"))?;
+    run(&mut command("cargo build --profile fast --locked --workspace --bin ccl-chaos"))?;
     Ok(command(&target().join("fast/ccl-chaos").to_string_lossy()))
 }
