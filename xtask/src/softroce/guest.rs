@@ -16,7 +16,8 @@ const END: &str = "guest: the command ended with ";
 const PROBE: Duration = Duration::from_secs(30);
 /// The guest's kernel dies, and says where it was, when a processor has not let go of a task for twice as many seconds as the watchdog's
 /// threshold: it never comes back from that, and would be waited for until the deadline.
-const KERNEL: &str = "console=ttyS0 quiet panic=-1 softlockup_panic=1 softlockup_all_cpu_backtrace=1 watchdog_thresh=30 random.trust_cpu=on mitigations=off";
+const KERNEL: &str =
+    "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=30 random.trust_cpu=on mitigations=off";
 
 /// Why a run has not ended well.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl<'a> Guest<'a> {
                 (Stopped::Failed, format!("the guest has not ended within {} s", deadline.as_secs()))
             }
         };
-        Err(stopped(format!("{why}; the end of its console:\n{}", last_lines(&console, 120))))
+        Err(stopped(format!("{why}; the end of its console:\n{}", last_lines(&console, 200))))
     }
 }
 

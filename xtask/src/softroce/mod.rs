@@ -60,11 +60,11 @@ pub(crate) fn check() -> Outcome {
 /// is replaced, and the scenario in which it died is run once more by the next. `done` says how many have ended so far.
 fn in_guests(
     mut run: impl FnMut(usize) -> Result<(), Stopped>,
-    done: impl Fn() -> usize,
+    done: impl Fn() -> Result<usize, String>,
 ) -> Result<(), String> {
     let mut lost = 0;
     loop {
-        let why = match run(done()) {
+        let why = match run(done()?) {
             Ok(()) => return Ok(()),
             Err(Stopped::Failed(why)) => return Err(why),
             Err(Stopped::Died(why)) => why,
@@ -91,7 +91,7 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
     let said = |e: std::io::Error| format!("{}: {e}", prepare::folder().display());
     std::fs::create_dir_all(prepare::folder()).map_err(said)?;
     // No run is judged by an older one's report.
-    let _ = std::fs::remove_file(guest::report());
+    std::fs::write(guest::report(), "").map_err(said)?;
     let programs = programs::install()?;
     if options.iter().any(|option| option == "compare") {
         programs::optimise(&programs)?;
@@ -110,19 +110,22 @@ fn run_in(place: &Ready, options: &[String]) -> Result<(), String> {
         let script = format!("exec '{program}'{options} --skip {done} --json /run/report");
         guest.run(&script, latest.saturating_duration_since(Instant::now()), &mut |line| println!("{line}"))
     };
-    in_guests(run, || scenarios(&guest::report()).map_or(0, |all| all.len()))
+    in_guests(run, || Ok(scenarios(&guest::report())?.len()))
 }
 
-/// The scenarios of a report. Without one nothing has passed.
+/// The scenarios that a report has so far.
 fn scenarios(report: &Path) -> Result<Vec<Value>, String> {
     let said = |e: std::io::Error| format!("{}: {e}", report.display());
     let lines = std::fs::read_to_string(report).map_err(said)?;
     lines.lines().map(|line| serde_json::from_str(line).map_err(|e| said(e.into()))).collect()
 }
 
-/// What a report says.
+/// What a report says. Without one nothing has passed.
 fn counted(report: &Path) -> Result<Outcome, String> {
     let scenarios = scenarios(report)?;
+    if scenarios.is_empty() {
+        return Err("the report names no scenarios".into());
+    }
     let wrong = scenarios.iter().filter(|scenario| !scenario["error"].is_null());
     let failed: Vec<String> = wrong.map(|wrong| format!("{}: {}", wrong["name"], wrong["error"])).collect();
     Ok(Outcome::tests((scenarios.len() - failed.len()) as u64, failed))
@@ -152,7 +155,7 @@ mod tests {
                 None => Ok(()),
             }
         };
-        let result = in_guests(run, || *done.borrow());
+        let result = in_guests(run, || Ok(*done.borrow()));
         (starts.into_inner(), result)
     }
 
@@ -164,7 +167,7 @@ mod tests {
         assert_eq!(with_deaths(&[7, 7]), (vec![0, 7, 7], Ok(())));
         assert_eq!(with_deaths(&[7, 7, 7]), (vec![0, 7, 7], Err("died in 7".into())));
         assert_eq!(with_deaths(&[7, 8, 9]), (vec![0, 7, 8], Err("died in 9".into())));
-        assert_eq!(in_guests(|_| Err(Stopped::Failed("late".into())), || 0), Err("late".into()));
+        assert_eq!(in_guests(|_| Err(Stopped::Failed("late".into())), || Ok(0)), Err("late".into()));
     }
 
     #[test]
@@ -175,6 +178,8 @@ mod tests {
         assert_eq!(counted(&file), Ok(Outcome::tests(1, vec!["\"b\": \"why\"".into()])));
         std::fs::write(&file, &lines[..lines.len() - 4]).unwrap();
         assert!(counted(&file).is_err());
+        std::fs::write(&file, "").unwrap();
+        assert!(counted(&file).is_err(), "nothing has run");
         std::fs::remove_file(&file).unwrap();
         assert!(counted(&file).is_err());
     }

@@ -24,7 +24,7 @@ pub(super) fn install() -> Result<PathBuf, String> {
 
 /// Puts in its place the program that is compared, by several names, as users get it: optimised across crates.
 pub(super) fn optimise(programs: &Path) -> Result<(), String> {
-    place("cargo build --release --package ccl-perf", &[PROGRAM], programs)
+    place(&format!("cargo build --release --workspace --bin {PROGRAM}"), &[PROGRAM], programs)
 }
 
 /// Builds programs and copies them into a folder.
