@@ -176,6 +176,13 @@ mod tests {
     use crate::{cclCommDestroy, cclCommInitRank};
     use std::ptr::null_mut;
 
+    /// One of these tests frees memory twice: an allocation that another made in between may lie at the same address.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn alloc(size: usize) -> *mut c_void {
         let mut at = null_mut();
         // SAFETY: `at` is writable.
@@ -209,6 +216,7 @@ mod tests {
 
     #[test]
     fn memory_is_zero_aligned_and_freed_once() {
+        let _alone = alone();
         for size in [0, 1, 5 << 20] {
             let at = alloc(size);
             assert!(at.addr().is_multiple_of(2 << 20));
@@ -227,6 +235,7 @@ mod tests {
 
     #[test]
     fn registrations_are_checked() {
+        let _alone = alone();
         let (comm, other) = (communicator(), communicator());
         let (mapped, mut plain) = (alloc(10_000), [0u8; 100]);
         let plain_at = plain.as_mut_ptr().cast();
