@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+import memory
+
 HERE = Path(__file__).resolve().parent
 # Seconds of one measurement of one backend at one size.
 SLICE = 0.05
@@ -65,9 +67,13 @@ def measure(groups: dict[str, dist.ProcessGroup], loop: Loop | None, sizes: list
     for group in groups.values():
         _of_group(group, torch.zeros(2), 1000)
     for size in sizes:
-        data = torch.zeros(max(1, size // 4))
-        contenders = {name: lambda calls, g=group: _of_group(g, data, calls) for name, group in groups.items()}
+        contenders = {}
+        for name, group in groups.items():
+            with memory.of(name):
+                data = torch.zeros(max(1, size // 4))
+            contenders[name] = lambda calls, group=group, data=data: _of_group(group, data, calls)
         if loop:
+            data = torch.zeros(max(1, size // 4))
             contenders["C"] = lambda calls: loop.seconds(data, calls)
         calls = {name: _calls(contender) for name, contender in contenders.items()}
         found: dict[str, list[float]] = {name: [] for name in contenders}

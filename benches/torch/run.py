@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 import calls
+import memory
 import training
 
 HERE = Path(__file__).resolve().parent
@@ -83,6 +84,8 @@ def one_rank(rank: int, ranks: int, options: argparse.Namespace, loop: Path | No
     store = dist.FileStore(str(file), ranks)
     dist.init_process_group(options.backend, store=store, rank=rank, world_size=ranks)
     groups = {options.backend: dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    if options.backend == "rdmaccl":
+        groups[memory.SHARED] = dist.group.WORLD
     by_c = calls.Loop(loop, rank, ranks, store) if loop else None
     sizes = [8, 1 << 20] if options.quick else SIZES
     found = {"all_reduce": calls.measure(groups, by_c, sizes, options.repeats)}
@@ -91,7 +94,7 @@ def one_rank(rank: int, ranks: int, options: argparse.Namespace, loop: Path | No
     found["ddp"] = training.measure(groups, options.repeats, 3 if options.quick else 20)
     found["overlap"] = {}
     for name, group in groups.items():
-        trace = ROOT / "target" / f"overlap-{name}-{ranks}.json"
+        trace = ROOT / "target" / f"overlap-{name.replace(', ', '-')}-{ranks}.json"
         found["overlap"][name] = training.overlap(group, name, trace if rank == 0 and not options.quick else None)
     if by_c:
         by_c.c.leave()
@@ -108,14 +111,17 @@ def in_words(size: int) -> str:
 def tables(results: dict, backend: str) -> str:
     lines: list[str] = []
     for ranks, of in results["ranks"].items():
+        ours = [name for name in (backend, memory.SHARED) if name in of["ddp"]]
+        columns = ["bytes", "C ABI", *ours, "gloo", *(f"gloo ÷ {name}" for name in ours)]
         lines += [
             f"`dist.all_reduce`, blocking, {ranks} ranks on {results['cores']} cores, µs per call:\n",
-            f"| bytes | C ABI | {backend} | gloo | gloo ÷ {backend} |\n| ---: | ---: | ---: | ---: | ---: |",
+            f"| {' | '.join(columns)} |\n|{' ---: |' * len(columns)}",
         ]
         for row in of["all_reduce"]:
-            ours, gloo = row[backend], row["gloo"]
             by_c = f"{row['C']:.1f}" if "C" in row else ""
-            lines.append(f"| {in_words(row['bytes'])} | {by_c} | {ours:.1f} | {gloo:.1f} | {gloo / ours:.1f} |")
+            times = [f"{row[name]:.1f}" for name in (*ours, "gloo")]
+            ratios = [f"{row['gloo'] / row[name]:.1f}" for name in ours]
+            lines.append(f"| {' | '.join([in_words(row['bytes']), by_c, *times, *ratios])} |")
         first, ddp = of["all_reduce"][0], of["ddp"]
         if "C" in first:
             above = first[backend] - first["C"]
@@ -124,12 +130,12 @@ def tables(results: dict, backend: str) -> str:
             f"\nDDP, {ddp['megabytes']:.1f} MB of gradients in buckets of 1 MB, {ranks} ranks, ms per step:\n",
             "| | step | without communication | communication | of it beside computation |\n| --- | ---: | ---: | ---: | ---: |",
         ]
-        for name in (backend, "gloo"):
+        for name in (*ours, "gloo"):
             row = ddp[name]
             numbers = " | ".join(f"{row[column]:.2f}" for column in ("step", "alone", "communication"))
             lines.append(f"| {name} | {numbers} | {of['overlap'][name]:.0%} |")
-        ratio = ddp["gloo"]["communication"] / ddp[backend]["communication"]
-        lines.append(f"\nCommunication of DDP, gloo ÷ {backend}: {ratio:.1f}\n")
+        ratios = [f"gloo ÷ {name}: {ddp['gloo']['communication'] / ddp[name]['communication']:.1f}" for name in ours]
+        lines.append(f"\nCommunication of DDP, {'; '.join(ratios)}\n")
     return "\n".join(lines)
 
 

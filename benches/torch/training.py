@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import memory
+
 WIDTH, LAYERS, BATCH = 512, 6, 32
 
 
@@ -45,11 +47,14 @@ def _seconds(model: DistributedDataParallel, data: torch.Tensor, steps: int) -> 
 def measure(groups: dict[str, dist.ProcessGroup], repeats: int, steps: int) -> dict:
     """Milliseconds of a step, of the same where DDP does all but to communicate, and the difference; medians."""
     data = torch.randn(BATCH, WIDTH)
-    pairs = {name: (_model(group), _silent(_model(group))) for name, group in groups.items()}
+    pairs = {}
+    for name, group in groups.items():
+        # The first steps make the buckets that stay.
+        with memory.of(name):
+            pairs[name] = (_model(group), _silent(_model(group)))
+            for model in pairs[name]:
+                _seconds(model, data, 3)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in pairs}
-    for pair in pairs.values():
-        for model in pair:
-            _seconds(model, data, 3)
     for _ in range(repeats):
         for name, (model, silent) in pairs.items():
             # In turns, for the machine is not the same at all times.
@@ -66,9 +71,11 @@ def measure(groups: dict[str, dist.ProcessGroup], repeats: int, steps: int) -> d
 
 def overlap(group: dist.ProcessGroup, name: str, trace: Path | None) -> float:
     """The share of the all-reduces' time in which the backward pass computes; the trace is for chrome://tracing."""
-    model, data = _model(group), torch.randn(BATCH, WIDTH)
-    for _ in range(3):
-        _step(model, data)
+    data = torch.randn(BATCH, WIDTH)
+    with memory.of(name):
+        model = _model(group)
+        for _ in range(3):
+            _step(model, data)
     dist.barrier()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(10):
@@ -77,7 +84,7 @@ def overlap(group: dist.ProcessGroup, name: str, trace: Path | None) -> float:
         profile.export_chrome_trace(str(trace))
     events = profile.events()
     span = lambda event: (event.time_range.start, event.time_range.end)  # noqa: E731
-    communication = [span(event) for event in events if event.name == f"{name}:all_reduce"]
+    communication = [span(event) for event in events if event.name.endswith(":all_reduce")]
     computation = _union([span(event) for event in events if event.name in ("aten::mm", "aten::addmm")])
     beside = sum(max(0, min(end, e) - max(start, s)) for start, end in communication for s, e in computation)
     total = sum(end - start for start, end in communication)

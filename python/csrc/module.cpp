@@ -1,5 +1,6 @@
 // The Python module.
 #include "process_group.hpp"
+#include "shared_memory.hpp"
 #include "transfers.hpp"
 
 #include <pybind11/chrono.h>
@@ -22,6 +23,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<rdmaccl::RdmacclWork, c10d::Work, c10::intrusive_ptr<rdmaccl::RdmacclWork>>(module, "Work");
   py::class_<rdmaccl::TransferWork, rdmaccl::RdmacclWork, c10::intrusive_ptr<rdmaccl::TransferWork>>(
       module, "TransferWork");
+
+  namespace shared_memory = rdmaccl::shared_memory;
+  module.attr("NOTHING_SHARED") = shared_memory::NONE;
+  module.def("share_from", &shared_memory::share_from, py::arg("bytes"));
+  module.def("shared_bytes", [] {
+    const auto bytes = shared_memory::bytes();
+    return py::make_tuple(bytes.used, bytes.reserved);
+  });
 
   auto group = py::class_<ProcessGroupRdmaccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupRdmaccl>>(
       module, "ProcessGroupRdmaccl", "A process group on rdmaccl");

@@ -13,6 +13,7 @@ import device
 import failures
 import guard
 import lifecycle
+import sharing
 import suite
 from harness import report
 
@@ -22,6 +23,7 @@ PARTS = {
     "device": lambda a: device.outcomes(a.backend, a.only),
     "failures": lambda a: failures.outcomes(a.backend, a.only),
     "lifecycle": lambda a: lifecycle.outcomes(a.backend, a.only),
+    "sharing": lambda a: sharing.outcomes(a.backend, a.only),
     "suite": lambda a: suite.outcomes(a.backend, a.only, a.record),
 }
 

@@ -11,6 +11,8 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed
 
-__all__ = ["ProcessGroupRdmaccl", "register"]
+__all__ = ["ProcessGroupRdmaccl", "register", "shared_bytes", "shared_memory"]
 
 _HERE = Path(__file__).parent
 
@@ -66,6 +68,30 @@ if TYPE_CHECKING:
 else:
     ProcessGroupRdmaccl = _module.ProcessGroupRdmaccl
     ProcessGroupRdmaccl.__module__ = ProcessGroupRdmaccl.Options.__module__ = "rdmaccl.torch"
+
+
+@contextmanager
+def shared_memory(min_bytes: int = 1 << 20) -> Iterator[None]:
+    """CPU tensors of `min_bytes` or more that are made inside lie in memory that the ranks of this host map.
+
+    Collectives on such tensors copy nothing through the library's own memory. It holds for all threads of the process; tensors stay
+    where they are when it ends. Where there is no such memory they are made as ever, with a warning.
+
+    A process that is forked off has the tensors of its parent in common with it, as after `Tensor.share_memory_`, and makes
+    its own as ever.
+    """
+    if min_bytes < 1:
+        raise ValueError(f"min_bytes is {min_bytes}, and must be 1 at least")
+    before = _module.share_from(min_bytes)
+    try:
+        yield
+    finally:
+        _module.share_from(before)
+
+
+def shared_bytes() -> tuple[int, int]:
+    """Bytes of the tensors that lie in `shared_memory` now, and of the memory reserved for such; that counts where it was touched."""
+    return _module.shared_bytes()
 
 
 def _create(group: Any, options: Any) -> "ProcessGroupRdmaccl":
