@@ -8,7 +8,7 @@ namespace rdmaccl {
 Arena::Arena(std::byte* base, size_t bytes) : base_(base), bytes_(bytes), free_{{base, bytes}} {}
 
 void* Arena::take(size_t bytes) {
-  const auto wanted = (bytes + PAGE - 1) / PAGE * PAGE;
+  const auto wanted = whole(bytes);
   auto best = free_.end();
   for (auto run = free_.begin(); run != free_.end(); ++run) {
     if (run->second >= wanted && (best == free_.end() || run->second < best->second)) {

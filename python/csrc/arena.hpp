@@ -11,7 +11,7 @@ class Arena {
  public:
   Arena(std::byte* base, size_t bytes);
 
-  // At a multiple of `PAGE` from the beginning; none if no free run is as long.
+  // Of whole pages; none if no free run is as long.
   void* take(size_t bytes);
 
   void give(void* block);
@@ -34,9 +34,14 @@ class Arena {
 
   size_t used() const;
 
-  static constexpr size_t PAGE = 4096;
+  // As many bytes as a block of so many takes.
+  static constexpr size_t whole(size_t bytes) {
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+  }
 
  private:
+  static constexpr size_t PAGE = 4096;
+
   // Lengths, by where they begin.
   using Runs = std::map<std::byte*, size_t>;
 

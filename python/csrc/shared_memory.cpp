@@ -89,7 +89,7 @@ class Allocator final : public at::Allocator {
         }
       }
       void* base = nullptr;
-      const auto length = std::max(SLAB, bytes > NONE - Arena::PAGE ? bytes : (bytes + Arena::PAGE - 1) / Arena::PAGE * Arena::PAGE);
+      const auto length = std::max(SLAB, Arena::whole(bytes));
       if (cclMemAlloc(&base, length) == cclSuccess) {
         slabs_.emplace_back(static_cast<std::byte*>(base), length);
         return slabs_.back().take(bytes);
