@@ -117,9 +117,9 @@ impl<'a> Bench<'a> {
         let sizes = options.sizes().map_err(|why| Error::invalid(why, "see --help"))?;
         let largest = sizes.last().copied().unwrap_or(0) as usize;
         let progress = Progress::new(comm.rank() == 0);
-        let registered = (options.local_register > 0).then_some(&mut *comm);
+        let shared = options.local_register > 0;
         let memory = match options.memory {
-            Place::Host => Pair::new(largest, options.unalign as usize, registered)?,
+            Place::Host => Pair::new(largest, options.unalign as usize, shared)?,
             Place::Device => Pair::on_device(largest, options.unalign as usize, comm)?,
         };
         Ok(Bench { memory, comm, program, collective, options, sizes, progress, seed: 0 })

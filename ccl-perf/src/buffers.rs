@@ -15,18 +15,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `len` bytes that start `unalign` bytes after the start of a page; in memory that peers can see, if it is to be
-    /// `registered` with a communicator.
-    pub(crate) fn new(len: usize, unalign: usize, registered: Option<&mut Communicator>) -> Result<Memory> {
+    /// `len` bytes that start `unalign` bytes after the start of a page; `shared`: in memory that peers and networks use where it lies.
+    pub(crate) fn new(len: usize, unalign: usize, shared: bool) -> Result<Memory> {
         let room = len + 2 * PAGE;
-        let mut bytes: Box<dyn DerefMut<Target = [u8]>> = match registered {
-            None => Box::new(vec![0; room]),
-            Some(comm) => {
-                let shared = SharedMemory::alloc(room)?;
-                comm.register(&shared.memory())?;
-                Box::new(shared)
-            }
-        };
+        let mut bytes: Box<dyn DerefMut<Target = [u8]>> =
+            if shared { Box::new(SharedMemory::alloc(room)?) } else { Box::new(vec![0; room]) };
         // Written with a value that is not zero: the kernel would hand out one shared page of zeros.
         bytes.fill(0xa5);
         let start = bytes.as_ptr().align_offset(PAGE) + unalign;
@@ -83,19 +76,15 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// For calls of at most `bytes` in all.
-    pub(crate) fn new(
-        bytes: usize,
-        unalign: usize,
-        mut registered: Option<&mut Communicator>,
-    ) -> Result<Pair> {
-        let send = Memory::new(bytes, unalign, registered.as_deref_mut())?;
-        Ok(Pair { send, receive: Memory::new(bytes, unalign, registered)?, device: None })
+    pub(crate) fn new(bytes: usize, unalign: usize, shared: bool) -> Result<Pair> {
+        let memory = || Memory::new(bytes, unalign, shared);
+        Ok(Pair { send: memory()?, receive: memory()?, device: None })
     }
 
     /// The same with buffers on a device.
     pub(crate) fn on_device(bytes: usize, unalign: usize, comm: &Communicator) -> Result<Pair> {
         let device = Some(OnDevice::new(comm, bytes, unalign)?);
-        Ok(Pair { device, ..Pair::new(bytes, unalign, None)? })
+        Ok(Pair { device, ..Pair::new(bytes, unalign, false)? })
     }
 
     /// Does a line's work once, on the memory where its buffers are.
@@ -160,9 +149,8 @@ mod tests {
 
     #[test]
     fn memory_starts_where_it_was_asked_to() {
-        let mut comm = Communicator::builder().rank(0).size(1).build().unwrap();
-        for (unalign, registered) in [(0, false), (1, false), (64, true), (4095, true)] {
-            let mut memory = Memory::new(100, unalign, registered.then_some(&mut comm)).unwrap();
+        for (unalign, shared) in [(0, false), (1, false), (64, true), (4095, true)] {
+            let mut memory = Memory::new(100, unalign, shared).unwrap();
             assert_eq!(memory.all().as_ptr() as usize % PAGE, unalign);
             assert_eq!(memory.all().len(), 100);
         }

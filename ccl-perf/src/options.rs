@@ -100,7 +100,7 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(0..4096))]
     pub(crate) unalign: u32,
 
-    /// Buffers: 0 private memory, 1 or 2 memory that is registered, so that peers and the network use it where it lies
+    /// Buffers: 0 private memory, 1 or 2 memory of cclMemAlloc, which peers and the network use where it lies
     #[arg(short = 'R', long = "local_register", value_name = "0-2", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) local_register: u8,

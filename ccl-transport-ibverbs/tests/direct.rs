@@ -4,10 +4,11 @@ mod hosts;
 
 use ccl_core::simd::Piece;
 use ccl_core::transport::conformance::{receive, send};
-use ccl_core::transport::{Fabric, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory};
+use ccl_core::transport::{Fabric, KnownMemory, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory};
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
 use hosts::pair::{Random, counters, pair, piece, sink};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Of more than 8 KiB, so that pieces choose among the rails.
@@ -47,6 +48,58 @@ fn registered_memory_is_sent_from_where_it_lies() {
     assert_eq!(receive(&mut t[1], from), Some((vec![1; SLOT], 2)));
     t[0].deregister(piece(&memory)).unwrap();
     assert_eq!(t[0].refer(to, piece(&memory[..SLOT])).unwrap(), Refer::NotMapped);
+}
+
+/// What [`KNOWN`] knows.
+static COMING_AND_GOING: Mutex<(u64, Vec<Arc<Vec<u8>>>)> = Mutex::new((0, Vec::new()));
+
+const KNOWN: KnownMemory = KnownMemory {
+    changes: || COMING_AND_GOING.lock().unwrap().0,
+    all: || {
+        let memory = &COMING_AND_GOING.lock().unwrap().1;
+        memory.iter().map(|one| UserMemory { piece: piece(one), owner: Some(Arc::clone(one) as _) }).collect()
+    },
+};
+
+fn become_known(memory: &[&Arc<Vec<u8>>]) {
+    let mut known = COMING_AND_GOING.lock().unwrap();
+    *known = (known.0 + 1, memory.iter().map(|one| Arc::clone(one)).collect());
+}
+
+#[test]
+fn known_memory_need_not_be_registered_and_is_let_go_when_it_goes() {
+    let fake = Fake::start(&hosts::script(2, 1));
+    let (mut t, to, from) = pair(SLOT, CREDITS);
+    let idle = fake.live();
+    t.iter_mut().for_each(|t| t.know(KNOWN));
+    let (one, other) = (Arc::new(vec![3u8; 2 * SLOT]), Arc::new(vec![4u8; 2 * SLOT]));
+    assert_eq!(t[0].refer(to, piece(&one[..SLOT])).unwrap(), Refer::NotMapped, "nothing is known");
+    let sends = |t: &mut [IbTransport], memory: &[u8]| {
+        assert_eq!(t[0].refer(to, piece(&memory[1..1 + SLOT])).unwrap(), Refer::Ready);
+        t[0].publish(to, 1).unwrap();
+        assert!(t[0].settled(to).unwrap());
+        assert_eq!(receive(&mut t[1], from), Some((memory[1..1 + SLOT].to_vec(), 1)));
+    };
+    become_known(&[&one, &other]);
+    assert_eq!(fake.live(), idle, "devices are told when it is used");
+    sends(&mut t, &one);
+    sends(&mut t, &other);
+    let with_both = fake.live();
+    // The user registers it too: that is a thing of its own, and ends by itself.
+    t[0].register(&user(piece(&one))).unwrap();
+    t[0].deregister(piece(&one)).unwrap();
+    sends(&mut t, &one);
+    // Another owner has the same bytes: as when memory is freed and given out again.
+    let again = Arc::new((*one).clone());
+    become_known(&[&again]);
+    assert_eq!(t[0].refer(to, piece(&one[..SLOT])).unwrap(), Refer::NotMapped, "gone");
+    assert_eq!(t[0].refer(to, piece(&other[..SLOT])).unwrap(), Refer::NotMapped, "gone");
+    assert!(fake.live() < with_both, "the device has let go of both");
+    sends(&mut t, &again);
+    // Where a call has failed, devices touch nothing any more.
+    t[0].withdraw();
+    assert_eq!(t[0].refer(to, piece(&again[..SLOT])).unwrap(), Refer::NotMapped);
+    become_known(&[]);
 }
 
 #[test]

@@ -260,8 +260,8 @@ impl Communicator {
     }
 
     /// Makes ready for calls on this memory. Peers of the same host are told of [shared memory](crate::SharedMemory), which the
-    /// first call on it would do otherwise; over RDMA the network then reads and writes registered memory of
-    /// any kind where it lies, in place of memory of the library's own. Results do not depend on it.
+    /// first call on it would do otherwise; over RDMA the network then reads and writes memory of any other kind where it lies, as it
+    /// does shared memory by itself, in place of memory of the library's own. Results do not depend on it.
     ///
     /// Memory of the communicator's device may be registered where [kernels](Communicator::device_engine) make its calls and all ranks are on
     /// one host: long all-reduces whose buffers all ranks have registered are then made where they lie.

@@ -10,7 +10,7 @@ use ccl_core::plan::Placement;
 use ccl_core::transport::{Transport, slot_bytes_of};
 use ccl_transport_ibverbs::choice::rails;
 use ccl_transport_ibverbs::{IbConfig, IbTransport, survey};
-use ccl_transport_shm::{ShmConfig, ShmTransport};
+use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 use ccl_transport_tcp::{TcpConfig, TcpTransport};
 
 /// What a configuration wants to be opened.
@@ -83,7 +83,10 @@ fn open_ib(bootstrap: &Bootstrap, config: &Config) -> Result<Option<IbTransport>
         local_rank: config.local_rank.unwrap_or_else(|| local_rank(bootstrap)),
     };
     match IbTransport::new(bootstrap.rank(), bootstrap.ranks(), &ib) {
-        Ok(transport) => Ok(Some(transport)),
+        Ok(mut transport) => {
+            transport.know(SharedMemory::known());
+            Ok(Some(transport))
+        }
         Err(error) if config.net == Network::Ib => Err(error),
         Err(error) => {
             tracing::info!(target: "net", %error, "this host has no RDMA");

@@ -20,7 +20,7 @@ namespace {
 
 // A tensor takes its place in memory of this size, or in its own if it is longer: each costs a descriptor, and a mapping
 // in every rank.
-constexpr size_t SLAB = size_t{1} << 30;
+constexpr size_t SLAB = size_t{1} << 28;
 
 // PyTorch's allocator of CPU tensors, once it was asked for; short tensors and those of other times come from the one before it.
 class Allocator final : public at::Allocator {

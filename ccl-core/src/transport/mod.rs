@@ -166,6 +166,15 @@ pub struct UserMemory {
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Memory of this process that says itself when it comes and goes: nobody need register it.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownMemory {
+    /// Another number whenever some has come or is about to go.
+    pub changes: fn() -> u64,
+    /// All there is. Each has an owner, which is one only: who has seen it knows it again.
+    pub all: fn() -> Vec<UserMemory>,
+}
+
 /// Where the next pieces on a link go, at their receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {

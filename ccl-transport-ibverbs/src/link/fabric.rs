@@ -66,7 +66,11 @@ impl Fabric for IbTransport {
         };
         // Short ones are copied sooner.
         let fits = (INLINE_BYTES + 1..=self.slot_bytes).contains(&piece.len());
-        if !fits || !self.is_registered(to, piece) {
+        if !fits {
+            return Ok(Refer::NotMapped);
+        }
+        self.catch_up_with_memory();
+        if !self.is_registered(to, piece) {
             return Ok(Refer::NotMapped);
         }
         if !is_referring && !self.take_credits(to, piece.len())? {
@@ -153,6 +157,7 @@ impl Fabric for IbTransport {
 
     /// One that cannot be told of now is not made: pieces go through slots.
     fn offer(&mut self, from: ReceiverId, offer: Offer) -> Result<()> {
+        self.catch_up_with_memory();
         let IbTransport { incoming, lanes, groups, connections, ports, registered, adapters, .. } = self;
         let Some(link) = incoming.get_mut(from.0 as usize) else {
             return Err(misuse::no_such_end(from.0));

@@ -7,7 +7,7 @@ use super::outgoing::Corrupt;
 use super::recovery::Count;
 use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
-use crate::verbs::{Remote, Sge};
+use crate::verbs::{Extent, Remote, Sge};
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 
@@ -219,6 +219,14 @@ impl Incoming {
     /// What was offered may not be used any more.
     pub(crate) fn lapse(&mut self) {
         self.offers = [None; 2];
+    }
+
+    /// Memory has gone: what was offered of it may not be used any more.
+    pub(crate) fn lapse_in(&mut self, gone: Extent) {
+        let lies_there = |one: &Offered| gone.covers(Extent::of(one.offer.sink.as_piece()));
+        for offer in &mut self.offers {
+            *offer = offer.filter(|one| !lies_there(one));
+        }
     }
 
     /// A lane has another queue pair: what was told by the one before has come, or never will.

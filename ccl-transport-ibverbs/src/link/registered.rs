@@ -3,14 +3,19 @@
 use super::adapter::Adapter;
 use crate::verbs::{Extent, Region};
 use ccl_core::simd::Piece;
-use ccl_core::transport::UserMemory;
+use ccl_core::transport::{KnownMemory, UserMemory};
+use std::any::Any;
+use std::sync::{Arc, Weak};
 
-/// All memory that was registered with the transport.
+/// All memory that was registered with the transport, and what is known without.
 #[derive(Debug, Default)]
 pub(crate) struct Registered {
     entries: Vec<Entry>,
     /// The one that the last piece was found in: calls mostly use one after the other of few.
     last: usize,
+    known: Option<KnownMemory>,
+    /// Its changes when it was looked through; none: never.
+    seen: Option<u64>,
 }
 
 /// The regions go before what keeps the memory.
@@ -19,8 +24,16 @@ struct Entry {
     /// By adapter.
     grants: Vec<Grant>,
     extent: Extent,
-    /// What keeps it there.
-    _memory: UserMemory,
+    memory: Memory,
+}
+
+/// Whose word it is that the memory is there.
+#[derive(Debug)]
+enum Memory {
+    /// The user's who registered it, or what keeps it there.
+    Registered(#[expect(dead_code, reason = "it is kept")] UserMemory),
+    /// Its own: it is gone when this is not among what is known any more. Of another allocation at the same place the owner is another one.
+    Known(Weak<dyn Any + Send + Sync>),
 }
 
 /// Whether a device may use the memory.
@@ -35,21 +48,63 @@ enum Grant {
 
 impl Registered {
     pub(crate) fn add(&mut self, memory: &UserMemory) {
-        let extent = Extent::of(memory.piece);
-        self.entries.push(Entry { grants: Vec::new(), extent, _memory: memory.clone() });
+        self.push(memory, Memory::Registered(memory.clone()));
+    }
+
+    fn push(&mut self, memory: &UserMemory, word: Memory) {
+        self.entries.push(Entry { grants: Vec::new(), extent: Extent::of(memory.piece), memory: word });
     }
 
     /// Takes back one registration of just these bytes.
     pub(crate) fn remove(&mut self, piece: Piece) {
         let extent = Extent::of(piece);
-        if let Some(at) = self.entries.iter().rposition(|entry| entry.extent == extent) {
+        let is_it = |entry: &Entry| entry.extent == extent && matches!(entry.memory, Memory::Registered(_));
+        if let Some(at) = self.entries.iter().rposition(is_it) {
             self.entries.remove(at);
         }
+    }
+
+    /// This memory need not be registered.
+    pub(crate) fn know(&mut self, memory: KnownMemory) {
+        self.known = Some(memory);
+    }
+
+    /// Whether known memory has come or gone.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.known.is_some_and(|known| Some((known.changes)()) != self.seen)
+    }
+
+    /// Goes through what is known now; where memory has gone.
+    #[cold]
+    pub(crate) fn catch_up(&mut self) -> Vec<Extent> {
+        let Some(known) = self.known else { return Vec::new() };
+        // What changes from here on is seen the next time.
+        self.seen = Some((known.changes)());
+        let mut new = (known.all)();
+        let mut gone = Vec::new();
+        self.entries.retain(|entry| {
+            let Memory::Known(owner) = &entry.memory else { return true };
+            let is_owner = |memory: &UserMemory| memory.owner.as_ref().is_some_and(|o| same(owner, o));
+            let still = new.iter().position(is_owner);
+            match still {
+                Some(at) => drop(new.swap_remove(at)),
+                None => gone.push(entry.extent),
+            }
+            still.is_some()
+        });
+        for memory in &new {
+            if let Some(owner) = &memory.owner {
+                self.push(memory, Memory::Known(Arc::downgrade(owner)));
+            }
+        }
+        gone
     }
 
     /// Devices do not touch any of it any more.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.known = None;
     }
 
     /// The region of an adapter in which a piece lies, if it is registered there or can be.
@@ -65,6 +120,10 @@ impl Registered {
         }
         self.entries[self.last].region(adapter, adapters)
     }
+}
+
+fn same(one: &Weak<dyn Any + Send + Sync>, other: &Arc<dyn Any + Send + Sync>) -> bool {
+    std::ptr::addr_eq(one.as_ptr(), Arc::as_ptr(other))
 }
 
 impl Entry {
@@ -84,7 +143,7 @@ impl Entry {
         self.grants[adapter] = match adapters[adapter].register_user(self.extent) {
             Ok(region) => Grant::Given(region),
             Err(error) => {
-                tracing::warn!(target: "net", %error, "calls on registered memory go through slots");
+                tracing::warn!(target: "net", %error, "calls on this memory go through slots");
                 Grant::Refused
             }
         };

@@ -24,8 +24,8 @@ use crate::verbs::{Completion, Context};
 use ccl_core::config::Ib;
 use ccl_core::simd::Piece;
 use ccl_core::transport::{
-    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId,
-    Transport, UserMemory, Window as Shown,
+    Capabilities, Counters, Directory, End, Exchange, KnownMemory, LinkKey, Offers, Reach, ReceiverId,
+    SenderId, Transport, UserMemory, Window as Shown,
 };
 use ccl_core::{Error, Rank, Result};
 use std::collections::BTreeMap;
@@ -179,6 +179,21 @@ impl IbTransport {
             transport.warn_of_small_windows();
         }
         Ok(transport)
+    }
+
+    /// Devices may use this memory, as long as it is there.
+    pub fn know(&mut self, memory: KnownMemory) {
+        self.registered.know(memory);
+    }
+
+    /// Before anything is looked up in memory of users.
+    #[inline]
+    pub(super) fn catch_up_with_memory(&mut self) {
+        if self.registered.is_behind() {
+            for gone in self.registered.catch_up() {
+                self.incoming.iter_mut().for_each(|link| link.lapse_in(gone));
+            }
+        }
     }
 
     #[cold]

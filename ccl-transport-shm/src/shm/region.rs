@@ -3,7 +3,7 @@
 use super::Segment;
 use crate::sync::{AtomicU64, Ordering};
 use ccl_core::simd::Piece;
-use ccl_core::transport::UserMemory;
+use ccl_core::transport::{KnownMemory, UserMemory};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -50,10 +50,13 @@ impl SharedMemory {
 
     /// All of it, to be registered; it stays there as long as that lasts. Nobody reads through it.
     pub fn memory(&self) -> UserMemory {
-        // SAFETY: the bytes are there as long as the owner. Whoever reads them through a call that borrows them has the
-        // word of that call.
-        let piece = unsafe { Piece::new(self.as_mut_ptr(), self.len) };
-        UserMemory { piece, owner: Some(Arc::clone(&self.region) as _) }
+        Region::memory(&self.region, self.len)
+    }
+
+    /// All of this process, for networks, which may use it without being told of each.
+    pub fn known() -> KnownMemory {
+        let all = || regions().iter().map(|region| Region::memory(region, region.len())).collect();
+        KnownMemory { changes, all }
     }
 }
 
@@ -155,6 +158,13 @@ impl Region {
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
         Ok(Region { mapping, fd, process: std::process::id(), lenders: Mutex::new(Some(Vec::new())) })
+    }
+
+    fn memory(region: &Arc<Region>, len: usize) -> UserMemory {
+        // SAFETY: the bytes are there as long as the owner. Whoever reads them through a call that borrows them has the
+        // word of that call.
+        let piece = unsafe { Piece::new(region.mapping.base.as_ptr(), len) };
+        UserMemory { piece, owner: Some(Arc::clone(region) as _) }
     }
 
     pub(crate) fn address(&self) -> usize {

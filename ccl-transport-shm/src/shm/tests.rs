@@ -92,6 +92,26 @@ fn a_piece_outside_of_lent_memory_is_an_error() {
 }
 
 #[test]
+fn what_networks_may_know_comes_and_goes_with_the_memory() {
+    let known = SharedMemory::known();
+    let owner_of = |at: usize| {
+        let all = (known.all)();
+        let one = all.into_iter().find(|one| one.piece.as_ptr().addr() == at)?;
+        assert!(one.piece.len().is_multiple_of(2 << 20), "all that is mapped");
+        one.owner
+    };
+    let before = (known.changes)();
+    let memory = SharedMemory::alloc(100).unwrap();
+    let at = memory.as_mut_ptr().addr();
+    let (here, _owner) = ((known.changes)(), owner_of(at).expect("it is known"));
+    assert_ne!(here, before);
+    // Who has its owner keeps it where it is, but not known.
+    drop(memory);
+    assert_ne!((known.changes)(), here);
+    assert!(owner_of(at).is_none());
+}
+
+#[test]
 fn a_forged_credit_is_an_error_that_names_the_receiver() {
     let mut t = pair();
     let to = t[0].sender(&[1], 0).unwrap();
