@@ -416,10 +416,10 @@ cclResult_t cclCommInitAll(cclComm_t *comms,
                            int ndev,
                            const int *devlist);
 
-// Allocates zeroed host memory that is good for collectives: ranks on the same host map it, and networks of RDMA read and write it where it
-// lies, so that large calls need no copy into the library's own memory. It need not be registered. Aligned to 2 MiB and backed by huge
-// pages where the system has them for shared memory. Each allocation takes a file descriptor. Free it with
-// `cclMemFree`.
+// Allocates zeroed host memory that is good for collectives: ranks on the same host map it, and over RDMA the network
+// reads and writes it where it lies, so that large calls need no copy into the library's own memory. It need not be
+// registered. Aligned to 2 MiB and backed by huge pages where the system has them for shared memory. Each allocation
+// takes a file descriptor. Free it with `cclMemFree`.
 //
 // `ptr` is NULL or writable.
 cclResult_t cclMemAlloc(void **ptr,
@@ -432,9 +432,9 @@ cclResult_t cclMemFree(void *ptr);
 
 // Registers a buffer with a communicator.
 //
-// Over RDMA the network reads and writes memory from `cclMemAlloc`, and registered memory of any kind, where it lies; other memory goes
-// through the library's own. Memory from `cclMemAlloc` that is registered is also made known to peers on the same host that are connected, so that the
-// first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
+// Over RDMA the network reads and writes memory from `cclMemAlloc`, and registered memory of any kind, where it lies;
+// other memory goes through the library's own. Memory from `cclMemAlloc` that is registered is made known to peers on the
+// same host that are connected, so that the first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
 // kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
 // is freed before stays there until then.
 //

@@ -19,10 +19,10 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, Arc<SharedMemory>>> {
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allocates zeroed host memory that is good for collectives: ranks on the same host map it, and networks of RDMA read and write it where it
-/// lies, so that large calls need no copy into the library's own memory. It need not be registered. Aligned to 2 MiB and backed by huge
-/// pages where the system has them for shared memory. Each allocation takes a file descriptor. Free it with
-/// `cclMemFree`.
+/// Allocates zeroed host memory that is good for collectives: ranks on the same host map it, and over RDMA the network
+/// reads and writes it where it lies, so that large calls need no copy into the library's own memory. It need not be
+/// registered. Aligned to 2 MiB and backed by huge pages where the system has them for shared memory. Each allocation
+/// takes a file descriptor. Free it with `cclMemFree`.
 ///
 /// # Safety
 /// `ptr` is NULL or writable.
@@ -82,9 +82,9 @@ static REGISTRATIONS: Table<Registered> = Table::new(0xc9, "registration", "cclC
 
 /// Registers a buffer with a communicator.
 ///
-/// Over RDMA the network reads and writes memory from `cclMemAlloc`, and registered memory of any kind, where it lies; other memory goes
-/// through the library's own. Memory from `cclMemAlloc` that is registered is also made known to peers on the same host that are connected, so that the
-/// first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
+/// Over RDMA the network reads and writes memory from `cclMemAlloc`, and registered memory of any kind, where it lies;
+/// other memory goes through the library's own. Memory from `cclMemAlloc` that is registered is made known to peers on the
+/// same host that are connected, so that the first call on it need not do it; such calls find it by themselves. Ranks of one host cannot map memory of another
 /// kind: between them it makes no difference. Deregister a buffer before it is freed; one from `cclMemAlloc` that
 /// is freed before stays there until then.
 ///

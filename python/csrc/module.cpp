@@ -24,11 +24,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<rdmaccl::TransferWork, rdmaccl::RdmacclWork, c10::intrusive_ptr<rdmaccl::TransferWork>>(
       module, "TransferWork");
 
-  namespace shared_memory = rdmaccl::shared_memory;
-  module.attr("NOTHING_SHARED") = shared_memory::NONE;
-  module.def("share_from", &shared_memory::share_from, py::arg("bytes"));
+  module.def("share_from", &rdmaccl::shared_memory::share_from, py::arg("bytes"));
   module.def("shared_bytes", [] {
-    const auto bytes = shared_memory::bytes();
+    const auto bytes = rdmaccl::shared_memory::bytes();
     return py::make_tuple(bytes.used, bytes.reserved);
   });
 
