@@ -175,6 +175,7 @@ impl ShmTransport {
     fn meet(&mut self, peer: Rank, segment: Arc<Segment>, mailbox: Option<Address>) {
         let lender = self.borrowed.len() as u32;
         self.borrowed.push(Borrowing::default());
+        self.passed[peer as usize].prepare();
         self.peers.insert(peer, Peer { segment, mailbox, lender });
     }
 
@@ -199,7 +200,13 @@ impl ShmTransport {
         for (link, &channel) in (word.first..).zip(&new.from) {
             let key = LinkKey { from: peer, to: self.rank, channel };
             self.directory.add_incoming(peer, channel, self.incoming.len() as u32);
-            self.incoming.push(Incoming::new(key, Arc::clone(segment), link, *lender));
+            self.incoming.push(Incoming::new(
+                key,
+                Arc::clone(&self.segment),
+                Arc::clone(segment),
+                link,
+                *lender,
+            ));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The data path.
 
 use crate::lending::Told;
-use crate::ring::{Body, Corrupt, INLINE_BYTES, SHORT_BYTES};
+use crate::pool::Place;
+use crate::ring::{Body, Corrupt, INLINE_BYTES, Passing, SHORT_BYTES};
 use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
@@ -33,10 +34,13 @@ impl Fabric for ShmTransport {
         let first = sender.links[0] as usize;
         match sender.reserved {
             // The same room again, also for another length that fits there.
-            Some(Reservation { body: Body::Slot { number, at }, .. }) if len <= self.geometry.slot_bytes => {
-                let at = if at as usize + len <= self.geometry.slot_bytes { at } else { 0 };
-                sender.reserved = Some(Reservation { len, body: Body::Slot { number, at } });
-                return Ok(Some(self.slot_piece(to, number, at, len)));
+            Some(Reservation { body: Body::Slot { number, at, passing }, .. })
+                if len <= self.geometry.slot_bytes =>
+            {
+                let place = Place { slot: number, at }.fit(len, self.geometry.slot_bytes);
+                let body = Body::Slot { number, at: place.at, passing };
+                sender.reserved = Some(Reservation { len, body });
+                return Ok(Some(self.slot_piece(to, place, passing, len)));
             }
             Some(Reservation { body: Body::Line, .. }) if len <= SHORT_BYTES => {
                 self.make_room(to, len)?;
@@ -59,8 +63,9 @@ impl Fabric for ShmTransport {
             return Ok(None);
         }
         let (body, piece) = if in_slot {
-            let (number, at) = self.take_slot(len)?;
-            (Body::Slot { number, at }, self.slot_piece(to, number, at, len))
+            let (place, passing) = self.take_slot(to, len)?;
+            let body = Body::Slot { number: place.slot, at: place.at, passing };
+            (body, self.slot_piece(to, place, passing, len))
         } else {
             self.make_room(to, len)?;
             (Body::Line, self.outgoing[first].inline_piece(len))
@@ -122,7 +127,17 @@ impl Fabric for ShmTransport {
             self.pool.sent(tag, len);
         }
         if let [link] = *sender.links {
-            self.outgoing[link as usize].publish(tag, len, body);
+            let link = &mut self.outgoing[link as usize];
+            let (peer, mut body) = (link.key.to as usize, body);
+            if let Body::Slot { number, passing: passing @ Passing::Stays, .. } = &mut body
+                && !self.paces[peer].is_far()
+                && self.pool.may_pass(self.passed[peer].away())
+            {
+                self.pool.hand_over(*number, link.key.to);
+                self.passed[peer].hand_over();
+                *passing = Passing::Over;
+            }
+            link.publish(tag, len, body);
             return Ok(());
         }
         match body {
@@ -157,7 +172,7 @@ impl Fabric for ShmTransport {
     #[inline(always)]
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        match link.peek(&self.borrowed).map_err(|c| corrupt(link.key.from, c))? {
+        match link.peek(&self.borrowed, &self.pool).map_err(|c| corrupt(link.key.from, c))? {
             Look::Nothing => Ok(None),
             Look::Piece(arrival) => Ok(Some(arrival)),
             Look::Unknown => self.peek_after_the_mail(from),
@@ -167,7 +182,8 @@ impl Fabric for ShmTransport {
     #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
-        let was_held = link.release(&mut self.pool).map_err(|c| corrupt(link.key.from, c))?;
+        let was_held =
+            link.release(&mut self.pool, &mut self.passed).map_err(|c| corrupt(link.key.from, c))?;
         if was_held { Ok(()) } else { Err(not_held("release")) }
     }
 }
@@ -259,31 +275,39 @@ impl ShmTransport {
         let peer = self.incoming[from.0 as usize].key.from;
         self.borrow(peer, from)?;
         let link = &mut self.incoming[from.0 as usize];
-        match link.peek(&self.borrowed).map_err(|c| corrupt(peer, c))? {
+        match link.peek(&self.borrowed, &self.pool).map_err(|c| corrupt(peer, c))? {
             Look::Nothing => Ok(None),
             Look::Piece(arrival) => Ok(Some(arrival)),
             Look::Unknown => Err(corrupt(peer, Corrupt("a message names memory that was never lent"))),
         }
     }
 
-    /// A slot for a link that has a credit, and where in it a piece goes.
+    /// Room in a slot for a piece on links that have a credit: in one that the receiver has handed over, if there is a single one and it has.
     #[inline]
-    fn take_slot(&mut self, len: usize) -> Result<(u32, u32)> {
+    fn take_slot(&mut self, to: SenderId, len: usize) -> Result<(Place, Passing)> {
+        self.looks.count();
+        if let [link] = *self.senders[to.0 as usize].links {
+            let peer = self.outgoing[link as usize].key.to;
+            if let Some(place) = self.passed[peer as usize].hand_back() {
+                return Ok((place.fit(len, self.geometry.slot_bytes), Passing::Back));
+            }
+        }
         if self.pool.is_short() {
             self.reclaim()?;
         }
-        let (slot, is_new) = self.pool.take().expect("a credit implies a slot: see `pool`");
-        self.looks.count();
+        let (place, is_new) = self.pool.take(len).expect("a credit implies a slot: see `pool`");
         if is_new {
+            let slot = place.slot;
             self.segment.populate_slots(slot..slot + 1).inspect_err(|_| self.pool.give_back(slot))?;
         }
-        Ok((slot, self.pool.room_for(slot, len)))
+        Ok((place, Passing::Stays))
     }
 
     /// The room in a slot for a message to all links of a sender.
     #[inline]
-    fn slot_piece(&self, to: SenderId, slot: u32, at: u32, len: usize) -> PieceMut {
-        let piece = self.outgoing[self.senders[to.0 as usize].links[0] as usize].slot_piece(slot, at, len);
+    fn slot_piece(&self, to: SenderId, place: Place, passing: Passing, len: usize) -> PieceMut {
+        let first = self.senders[to.0 as usize].links[0];
+        let piece = self.outgoing[first as usize].slot_piece(place, passing, len);
         if self.far > 0 { self.paced(to, piece) } else { piece }
     }
 

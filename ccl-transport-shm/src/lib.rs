@@ -62,6 +62,7 @@ mod config;
 mod connect;
 #[cfg(not(loom))]
 mod fabric;
+mod flow;
 #[cfg(all(not(loom), any(test, feature = "fuzzing")))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -79,6 +80,7 @@ mod offering;
 mod pace;
 #[cfg(not(loom))]
 mod park;
+mod passing;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod shm;

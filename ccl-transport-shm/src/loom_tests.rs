@@ -2,7 +2,7 @@
 //! two or three threads.
 //!
 //! Each was seen to fail. `ring`: Relaxed in place of Release or of Acquire, at the flag or at `released`, is
-//! caught as a race on the payload by the first two. `pool`: a slot freed after the first of its readers is caught
+//! caught as a race on the payload by the first two, and at the flag by the third. `pool`: a slot freed after the first of its readers is caught
 //! by the second. `bell`: a `must_ring` without its barrier is caught by the two that have bells. `offer`: either of the two full barriers
 //! left out, or the second look, is caught as a race on the memory, and so is Relaxed in place of Release or Acquire at `taken`; at `stands`
 //! that mixes the terms, as leaving out the barrier of `make` does.
@@ -11,8 +11,8 @@
 
 use crate::bell::{Bell, CREDIT, PIECE};
 use crate::offer::{Offering, Terms};
-use crate::pool::{Pool, Warm};
-use crate::ring::{Body, Credit, Entry, RecvEnd, SendEnd};
+use crate::pool::{Place, Pool, Warm};
+use crate::ring::{Body, Credit, Entry, Passing, RecvEnd, SendEnd};
 use crate::sync::{Cell, Ordering, light_barrier};
 use loom::sync::Arc;
 use loom::thread;
@@ -95,14 +95,19 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 })
             })
             .collect();
-        let mut pool = Pool::new(Warm { slots: 1, near: 1 }, 256);
+        let mut pool = Pool::new(Warm { slots: 1, near: 1, passed: 0, away: 0 }, 256);
         pool.grow(1);
         let mut ends = [SendEnd::new(1), SendEnd::new(1)];
-        let (slot, _) = pool.take().unwrap();
+        let (Place { slot, .. }, _) = pool.take(200).unwrap();
         slot_bytes.with_mut(|byte| unsafe { *byte = 10 });
         pool.share(slot, 2);
         for (end, link) in ends.iter_mut().zip(links.iter()) {
-            end.publish(&link.entries[0], 0, 200, Body::Slot { number: slot, at: 0 });
+            end.publish(
+                &link.entries[0],
+                0,
+                200,
+                Body::Slot { number: slot, at: 0, passing: Passing::Stays },
+            );
         }
         let mut released = 0;
         for (end, link) in ends.iter_mut().zip(links.iter()) {
@@ -111,8 +116,8 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 released += 1;
             }
         }
-        match pool.take() {
-            Some((again, _)) => {
+        match pool.take(200) {
+            Some((Place { slot: again, .. }, _)) => {
                 assert_eq!((again, released), (slot, 2), "a slot is free that a peer may read");
                 slot_bytes.with_mut(|byte| unsafe { *byte = 11 });
                 REUSED.fetch_add(1, Relaxed);
@@ -124,6 +129,42 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
         }
     });
     assert!(REUSED.load(Relaxed) > 0, "the interleaving that matters was not among them");
+}
+
+/// A slot that passes to and fro: each side writes to it after it has read what the other wrote. Neither looks at a credit, as the slot itself
+/// says that it was released.
+#[test]
+fn loom_passed_slot_has_one_writer_at_a_time() {
+    model(|| {
+        let links = Arc::new([Link::new(), Link::new()]);
+        let slot_bytes = Arc::new(Cell::new(0u8));
+        let side = |me: usize, hands: Passing, gets: Passing, rounds: u8| {
+            let (links, slot_bytes) = (Arc::clone(&links), Arc::clone(&slot_bytes));
+            move || {
+                let (mut send, mut recv) = (SendEnd::new(CREDITS), RecvEnd::new(CREDITS));
+                let (out, back) = (&links[me], &links[1 - me]);
+                for round in 0..rounds {
+                    if me == 1 || round > 0 {
+                        let message = loop {
+                            match recv.peek(&back.entries[recv.at()]).unwrap() {
+                                Some(message) => break message,
+                                None => thread::yield_now(),
+                            }
+                        };
+                        assert_eq!(message.body, Body::Slot { number: 0, at: 0, passing: gets });
+                        slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 2 * round + me as u8));
+                        recv.release(&back.credit);
+                    }
+                    slot_bytes.with_mut(|byte| unsafe { *byte = 2 * round + me as u8 + 1 });
+                    let body = Body::Slot { number: 0, at: 0, passing: hands };
+                    send.publish(&out.entries[send.at()], 0, 200, body);
+                }
+            }
+        };
+        let other = thread::spawn(side(1, Passing::Back, Passing::Over, 2));
+        side(0, Passing::Over, Passing::Back, 2)();
+        other.join().unwrap();
+    });
 }
 
 /// A sleeper that armed its bell either sees the piece at its last look, or is woken. The futex is modelled by

@@ -13,8 +13,10 @@ use crate::sync::{AtomicU32, AtomicU64, Cell, Ordering};
 /// Bytes of a message that fit beside its flag.
 pub(crate) const INLINE_BYTES: usize = 104;
 /// Bytes of a message that fit into the room that each entry has apart from the others: a link may have as many of these messages on
-/// their way as it has entries, and they take no slot.
-pub(crate) const SHORT_BYTES: usize = 2048;
+/// their way as it has entries, and they take no slot. Pieces of 2 KiB are quicker in slots: two ranks take 0.65 of the time.
+pub(crate) const SHORT_BYTES: usize = 1536;
+/// Bytes from one such room to the next. Were they as close as can be, pieces of 1 KiB would take 1.1 to 1.2 of the time.
+pub(crate) const ROOM_BYTES: usize = 2048;
 
 /// Set in the length: the bytes are in a slot, not in the entry.
 const IN_SLOT: u32 = 1 << 31;
@@ -24,6 +26,10 @@ const LENT: u32 = 1 << 30;
 const OFFERED: u32 = IN_SLOT | LENT;
 /// Bits of a place that count bytes from the start of lent memory; the others number it.
 const OFFSET_BITS: u32 = 40;
+/// Bits of a slot's place that number the slot; then those that say where in it, and [`Passing`].
+const SLOT_BITS: u32 = 32;
+/// The highest place in a slot, and more: slots have at most 64 MiB.
+const AT: u64 = (1 << 30) - 1;
 /// Bytes of lent memory that a message can name, from its start.
 pub(crate) const LENT_BYTES: u64 = 1 << OFFSET_BITS;
 
@@ -76,8 +82,10 @@ pub(crate) enum Body {
     Slot {
         /// Which.
         number: u32,
-        /// Where in it.
+        /// Where in it; less than 2³⁰.
         at: u32,
+        /// Who has it when the message is released.
+        passing: Passing,
     },
     /// In the lent memory of this number (24 bits), so many bytes from its start (less than [`LENT_BYTES`]).
     Lent {
@@ -88,6 +96,27 @@ pub(crate) enum Body {
     },
     /// Where the receiver has offered memory for it.
     Offered,
+}
+
+/// Who writes to a slot next, when the message in it is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// The sender, whose slot it is.
+    Stays,
+    /// The receiver: the sender hands its slot over.
+    Over,
+    /// The receiver, whose slot it is: the sender had got it and hands it back.
+    Back,
+}
+
+/// A slot's number, and where in it, as one word.
+fn slot_place(number: u32, at: u32, passing: Passing) -> u64 {
+    let passing = match passing {
+        Passing::Stays => 0,
+        Passing::Over => 1,
+        Passing::Back => 2,
+    };
+    (passing << 30 | u64::from(at)) << SLOT_BITS | u64::from(number)
 }
 
 /// The sender's count of a link.
@@ -173,8 +202,9 @@ impl SendEnd {
         let mut low = len;
         match body {
             Body::Line => {}
-            Body::Slot { number, at } => {
-                entry.place.store(u64::from(at) << 32 | u64::from(number), Ordering::Relaxed);
+            Body::Slot { number, at, passing } => {
+                debug_assert!(u64::from(at) <= AT);
+                entry.place.store(slot_place(number, at, passing), Ordering::Relaxed);
                 low |= IN_SLOT;
             }
             Body::Lent { number, offset } => {
@@ -227,7 +257,13 @@ impl RecvEnd {
             (false, false) => Body::Line,
             (true, false) => {
                 let place = place();
-                Body::Slot { number: place as u32, at: (place >> 32) as u32 }
+                let passing = match place >> 62 {
+                    0 => Passing::Stays,
+                    1 => Passing::Over,
+                    2 => Passing::Back,
+                    _ => return Err(Corrupt("a message's slot goes to nobody")),
+                };
+                Body::Slot { number: place as u32, at: (place >> SLOT_BITS & AT) as u32, passing }
             }
             (false, true) => {
                 let place = place();
@@ -284,7 +320,7 @@ pub(crate) mod boxed {
         pub(crate) fn forge(&self, sequence: u32, len: u32, body: Body) {
             let (place, bits) = match body {
                 Body::Line => (0, 0),
-                Body::Slot { number, at } => (u64::from(at) << 32 | u64::from(number), IN_SLOT),
+                Body::Slot { number, at, passing } => (slot_place(number, at, passing), IN_SLOT),
                 Body::Lent { number, offset } => (u64::from(number) << OFFSET_BITS | offset, LENT),
                 Body::Offered => (0, OFFERED),
             };
@@ -311,7 +347,7 @@ mod tests {
     fn body(i: u64) -> Body {
         match i {
             0 => Body::Line,
-            1 => Body::Slot { number: 7, at: u32::MAX },
+            1 => Body::Slot { number: u32::MAX, at: AT as u32, passing: Passing::Over },
             2 => Body::Offered,
             _ => Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 },
         }

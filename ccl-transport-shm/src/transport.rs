@@ -8,6 +8,7 @@ use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
 use crate::pace::{Looks, Pace};
+use crate::passing::Passed;
 use crate::pool::{Pool, Warm};
 use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
@@ -44,6 +45,8 @@ pub struct ShmTransport {
     /// Whether the ranks of this host share its cores.
     is_crowded: bool,
     pub(crate) pool: Pool,
+    /// Slots that have passed between each rank and this one.
+    pub(crate) passed: Box<[Passed]>,
     /// How far each rank is.
     pub(crate) paces: Box<[Pace]>,
     /// How many of them are far.
@@ -94,6 +97,7 @@ impl ShmTransport {
                 Warm::of(geometry.slot_bytes, ranks, ranks, geometry.slots()),
                 geometry.slot_bytes,
             ),
+            passed: (0..ranks).map(|_| Passed::default()).collect(),
             paces: vec![Pace::new(); ranks as usize].into(),
             far: 0,
             looks: Looks::new(),

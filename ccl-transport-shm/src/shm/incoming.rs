@@ -1,11 +1,14 @@
 //! The receiving end of one link.
 
-use super::{Segment, Words};
+use super::{Geometry, Segment, Words};
 use crate::bell::{Bell, CREDIT};
 use crate::borrowing::Borrowing;
 use crate::offer::{Offering, Terms};
-use crate::pool::Pool;
-use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, RecvEnd, SHORT_BYTES};
+use crate::passing::Passed;
+use crate::pool::{Place, Pool};
+use crate::ring::{
+    Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, Passing, ROOM_BYTES, RecvEnd, SHORT_BYTES,
+};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 use std::ptr::NonNull;
@@ -19,6 +22,8 @@ pub(crate) enum Look {
     /// A piece in memory that was lent under a number that we do not know yet.
     Unknown,
 }
+
+const OUTSIDE: Corrupt = Corrupt("a message lies outside the slots");
 
 /// A piece that `peek` gave and that is not released.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +51,22 @@ pub(crate) struct Incoming {
     pub(crate) key: LinkKey,
     /// The account of what the peer has lent.
     pub(crate) lender: u32,
+    own: Arc<Segment>,
     peer: Arc<Segment>,
 }
 
-// SAFETY: the addresses point into a mapping that `peer` keeps and that any thread may use.
+// SAFETY: the addresses point into mappings that `own` and `peer` keep and that any thread may use.
 unsafe impl Send for Incoming {}
 
 impl Incoming {
-    pub(crate) fn new(key: LinkKey, peer: Arc<Segment>, link: u32, lender: u32) -> Incoming {
+    /// The receiving end of this link of `peer`, of a rank whose own segment is `own`.
+    pub(crate) fn new(
+        key: LinkKey,
+        own: Arc<Segment>,
+        peer: Arc<Segment>,
+        link: u32,
+        lender: u32,
+    ) -> Incoming {
         let Words { credit, offering, entries } = peer.link(link);
         Incoming {
             entries,
@@ -69,6 +82,7 @@ impl Incoming {
             counters: Counters::default(),
             key,
             lender,
+            own,
             peer,
         }
     }
@@ -82,7 +96,7 @@ impl Incoming {
 
     /// The oldest piece not released.
     #[inline(always)]
-    pub(crate) fn peek(&mut self, borrowed: &[Borrowing]) -> Result<Look, Corrupt> {
+    pub(crate) fn peek(&mut self, borrowed: &[Borrowing], pool: &Pool) -> Result<Look, Corrupt> {
         let Some(message) = self.end.peek(self.entry())? else {
             self.counters.stalls += 1;
             return Ok(Look::Nothing);
@@ -92,21 +106,27 @@ impl Incoming {
             Body::Line if len <= INLINE_BYTES => self.entry().inline.get().cast::<u8>(),
             // SAFETY: as many rooms as entries lie in `peer`, which lives as long as `self`.
             Body::Line if len <= SHORT_BYTES => unsafe {
-                self.rooms.add(self.end.at() * SHORT_BYTES).as_ptr()
+                self.rooms.add(self.end.at() * ROOM_BYTES).as_ptr()
             },
-            Body::Slot { number, at }
-                if number < self.peer.geometry().slots()
-                    && at as usize + len <= self.peer.geometry().slot_bytes =>
-            {
+            Body::Slot { number, at, passing } => {
+                let is_back = passing == Passing::Back;
+                let segment = if is_back { &self.own } else { &self.peer };
+                let Geometry { slot_bytes, .. } = segment.geometry();
+                if number >= segment.geometry().slots() || at as usize + len > slot_bytes {
+                    return Err(OUTSIDE);
+                }
+                if is_back && !pool.is_with(number, self.key.from) {
+                    return Err(Corrupt("it hands back a slot that it has not got"));
+                }
                 // SAFETY: within the slot, as just checked.
-                unsafe { self.peer.slot(number).add(at as usize).as_ptr() }
+                unsafe { segment.slot(number).add(at as usize).as_ptr() }
             }
             Body::Lent { number, offset } => match self.lent(borrowed, number, offset, len)? {
                 Some(at) => at,
                 None => return Ok(Look::Unknown),
             },
             Body::Offered => self.offered(&message)?,
-            _ => return Err(Corrupt("a message lies outside the slots")),
+            Body::Line => return Err(OUTSIDE),
         };
         self.held = Some(Held { len: message.len, body: message.body });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
@@ -182,11 +202,22 @@ impl Incoming {
 
     /// Gives the piece back; false if there is none. Wakes a sender that sleeps for it.
     #[inline]
-    pub(crate) fn release(&mut self, pool: &mut Pool) -> Result<bool, Corrupt> {
+    pub(crate) fn release(&mut self, pool: &mut Pool, passed: &mut [Passed]) -> Result<bool, Corrupt> {
         let Some(Held { len, body }) = self.held.take() else { return Ok(false) };
         match body {
             Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
-            Body::Slot { .. } => pool.received(len as usize),
+            Body::Slot { number: slot, at, passing } => {
+                pool.received(len as usize);
+                let passed = &mut passed[self.key.from as usize];
+                match passing {
+                    Passing::Stays => {}
+                    Passing::Over => passed.get(Place { slot, at })?,
+                    Passing::Back => {
+                        pool.take_back(Place { slot, at });
+                        passed.take_back();
+                    }
+                }
+            }
             Body::Lent { .. } if self.peer.ledger().is_withdrawn() => {
                 return Err(Corrupt("its call has failed, and what it lent may have changed since"));
             }

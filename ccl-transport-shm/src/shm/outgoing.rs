@@ -4,8 +4,8 @@ use super::{Loan, Segment, Words};
 use crate::bell::{Bell, PIECE};
 use crate::fabric::corrupt;
 use crate::offer::{Offering, Terms};
-use crate::pool::Pool;
-use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, SHORT_BYTES, SendEnd};
+use crate::pool::{Place, Pool};
+use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Passing, ROOM_BYTES, SHORT_BYTES, SendEnd};
 use crate::sys::prefetch_to_write;
 use ccl_core::Result as CoreResult;
 use ccl_core::simd::{Piece, PieceMut};
@@ -24,6 +24,8 @@ const LINE: usize = 64;
 const NO_SLOT: u32 = u32::MAX;
 /// In place of a slot's number: the message was in lent memory.
 const LENT: u32 = u32::MAX - 1;
+/// In place of a slot's number: it was handed over, or back, with the message.
+const PASSED: u32 = u32::MAX - 2;
 
 /// A link's sending end; the link lies in this rank's segment.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(crate) struct Outgoing {
     offering: NonNull<Offering>,
     bell: NonNull<Bell>,
     end: SendEnd,
-    /// The slot of each message in the ring, or [`NO_SLOT`] or [`LENT`].
+    /// The slot of each message in the ring, or [`NO_SLOT`], [`LENT`] or [`PASSED`].
     slots: Box<[u32]>,
     /// How many of them are not [`NO_SLOT`].
     elsewhere: u32,
@@ -58,11 +60,11 @@ pub(crate) struct Outgoing {
     pub(crate) counters: Counters,
     pub(crate) key: LinkKey,
     own: Arc<Segment>,
-    /// Keeps the bell.
-    _peer: Arc<Segment>,
+    /// Keeps the bell, and has slots that the peer has handed over.
+    peer: Arc<Segment>,
 }
 
-// SAFETY: the addresses point into the two mappings, which `own` and `_peer` keep and which any thread may use.
+// SAFETY: the addresses point into the two mappings, which `own` and `peer` keep and which any thread may use.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
@@ -97,7 +99,7 @@ impl Outgoing {
             counters: Counters::default(),
             key,
             own,
-            _peer: peer,
+            peer,
         }
     }
 
@@ -154,6 +156,7 @@ impl Outgoing {
             match slot {
                 NO_SLOT => {}
                 LENT => self.lent -= 1,
+                PASSED => {}
                 slot => pool.put(slot),
             }
             self.elsewhere -= u32::from(slot != NO_SLOT);
@@ -226,15 +229,17 @@ impl Outgoing {
         debug_assert!(self.end.has_credit() && self.has_rooms);
         // SAFETY: with a credit and before `publish`, the room's bytes are the sender's. As many rooms as entries lie in `own`,
         // which lives as long as `self`.
-        unsafe { PieceMut::new(self.rooms.add(self.end.at() * SHORT_BYTES).as_ptr(), len) }
+        unsafe { PieceMut::new(self.rooms.add(self.end.at() * ROOM_BYTES).as_ptr(), len) }
     }
 
-    /// The room in a slot that the pool gave, so many bytes from its start.
+    /// The room in a slot that the pool gave or the peer has handed over, so many bytes from its start.
     #[inline]
-    pub(crate) fn slot_piece(&self, slot: u32, at: u32, len: usize) -> PieceMut {
+    pub(crate) fn slot_piece(&self, Place { slot, at }: Place, passing: Passing, len: usize) -> PieceMut {
         assert!(at as usize + len <= self.own.geometry().slot_bytes, "a piece outside its slot");
-        // SAFETY: within the slot, which the pool gives only after all readers have released it.
-        unsafe { PieceMut::new(self.own.slot(slot).add(at as usize).as_ptr(), len) }
+        let segment = if passing == Passing::Back { &self.peer } else { &self.own };
+        // SAFETY: within the slot, which the pool gives only after all readers have released it, and the peer does not use
+        // until it is handed back.
+        unsafe { PieceMut::new(segment.slot(slot).add(at as usize).as_ptr(), len) }
     }
 
     /// Puts the same bytes into this link's line as into that of `first`.
@@ -265,7 +270,8 @@ impl Outgoing {
         match body {
             // It says so already, since the entry was released or never used.
             Body::Line => debug_assert!(self.slots[self.end.at()] == NO_SLOT),
-            Body::Slot { number, .. } => self.note(number),
+            Body::Slot { number, passing: Passing::Stays, .. } => self.note(number),
+            Body::Slot { .. } => self.note(PASSED),
             Body::Lent { .. } => self.note(LENT),
             Body::Offered => {}
         }
@@ -289,7 +295,7 @@ impl Outgoing {
                 self.counters.direct_bytes += len as u64;
             }
         }
-        // SAFETY: in `_peer`, which lives as long as `self`.
+        // SAFETY: in `peer`, which lives as long as `self`.
         let bell = unsafe { self.bell.as_ref() };
         if bell.must_ring(PIECE) {
             crate::park::wake(bell);
@@ -340,7 +346,7 @@ impl Outgoing {
         let Some(at) = self.end.ahead(AHEAD) else { return };
         prefetch_to_write(self.entries.as_ptr().wrapping_add(at).cast());
         if len > INLINE_BYTES && len <= SHORT_BYTES {
-            let room = self.rooms.as_ptr().wrapping_add(at * SHORT_BYTES);
+            let room = self.rooms.as_ptr().wrapping_add(at * ROOM_BYTES);
             (0..len).step_by(LINE).for_each(|line| prefetch_to_write(room.wrapping_add(line)));
         }
     }

@@ -4,7 +4,8 @@ use crate::bell::Bell;
 use crate::connect::GLANCE;
 use crate::ledger::Ledger;
 use crate::offer::Offering;
-use crate::ring::{Credit, Entry, SHORT_BYTES};
+use crate::passing::MOST_AWAY;
+use crate::ring::{Credit, Entry, ROOM_BYTES};
 use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +52,7 @@ impl Geometry {
 
     /// Bytes of the rooms of a link's entries.
     pub(crate) fn room_bytes(&self) -> usize {
-        self.credits as usize * SHORT_BYTES
+        self.credits as usize * ROOM_BYTES
     }
 
     fn rooms_at(&self) -> usize {
@@ -69,7 +70,7 @@ impl Geometry {
 
     /// Slots in a segment.
     pub(crate) fn slots(&self) -> u32 {
-        self.max_links * self.slots_per_link(true)
+        self.max_links * self.slots_per_link(true) + MOST_AWAY
     }
 
     /// Length of a segment.

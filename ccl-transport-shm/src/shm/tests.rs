@@ -2,7 +2,7 @@
 
 use super::Words;
 use crate::bell::PIECE;
-use crate::ring::{Body, Credit, Entry, LENT_BYTES, SHORT_BYTES};
+use crate::ring::{Body, Credit, Entry, LENT_BYTES, Passing, SHORT_BYTES};
 use crate::sync::Ordering;
 use crate::{SharedMemory, ShmConfig, ShmTransport};
 use ccl_core::ErrorKind;
@@ -38,16 +38,19 @@ fn names(error: &ccl_core::Error, rank: u32) -> bool {
 
 #[test]
 fn a_forged_message_is_an_error_that_names_the_sender() {
-    let slots = CREDITS * CONFIG.max_links.unwrap();
+    let slots = CONFIG.geometry(2).unwrap().slots();
+    let slot = |number, at, passing| Body::Slot { number, at, passing };
     let too_long = CONFIG.slot_bytes as u32 + 1;
     let forged = [
         (9, 8, Body::Line),
         (1, SHORT_BYTES as u32 + 1, Body::Line),
-        (1, too_long, Body::Slot { number: 0, at: 0 }),
-        (1, (1 << 30) - 1, Body::Slot { number: 0, at: 0 }),
-        (1, 8, Body::Slot { number: slots, at: 0 }),
-        (1, 8, Body::Slot { number: u32::MAX, at: 0 }),
-        (1, 8, Body::Slot { number: 0, at: u32::MAX }),
+        (1, too_long, slot(0, 0, Passing::Stays)),
+        (1, (1 << 30) - 1, slot(0, 0, Passing::Over)),
+        (1, 8, slot(slots, 0, Passing::Stays)),
+        (1, 8, slot(u32::MAX, 0, Passing::Stays)),
+        (1, 8, slot(0, (1 << 30) - 1, Passing::Over)),
+        (1, 8, slot(0, 0, Passing::Back)),
+        (1, 8, slot(slots, 0, Passing::Back)),
         (1, 8, Body::Offered),
         (1, 8, Body::Lent { number: 0, offset: 0 }),
         (1, 8, Body::Lent { number: 256, offset: 0 }),

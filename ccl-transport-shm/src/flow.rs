@@ -1,0 +1,51 @@
+//! What goes through slots in the call that has sent last.
+
+/// Bytes that a call must have sent in slots, and the rank received, until it is long.
+pub(crate) const MUCH: usize = 256 << 10;
+/// Bytes that a call, or the one before it, must have sent until it is one of the longest.
+pub(crate) const MOST: usize = 4 << 20;
+
+/// The account.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// The tag of its messages.
+    call: u64,
+    /// Bytes that it has sent.
+    sent: usize,
+    /// The same of the call before.
+    sent_before: usize,
+    /// Bytes that have been received since it first sent.
+    received: usize,
+    /// The same of the call before.
+    received_before: usize,
+}
+
+impl Flow {
+    /// So many bytes of a call are sent.
+    #[inline]
+    pub(crate) fn send(&mut self, call: u64, len: usize) {
+        if call != self.call {
+            let Flow { sent: sent_before, received: received_before, .. } = *self;
+            *self = Flow { call, sent: 0, sent_before, received: 0, received_before };
+        }
+        self.sent += len;
+    }
+
+    /// Whether it is a long one, of a rank that receives much too.
+    #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        self.sent >= MUCH && self.received + self.received_before >= MUCH
+    }
+
+    /// So many bytes were received.
+    #[inline]
+    pub(crate) fn receive(&mut self, len: usize) {
+        self.received += len;
+    }
+
+    /// Whether it, or the one before it, is so long that its buffers drive slots out of all caches.
+    #[inline]
+    pub(crate) fn is_longest(&self) -> bool {
+        self.sent.max(self.sent_before) >= MOST
+    }
+}
