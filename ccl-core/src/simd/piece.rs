@@ -138,10 +138,14 @@ impl PieceMut {
     }
 
     /// Copies a piece of the same length here.
-    #[inline]
+    #[inline(always)]
     pub fn copy_from(&self, from: Piece) {
         assert!(from.len == self.len, "a piece is copied to one of another length");
-        super::copy::copy(from, &[*self]);
+        // Nothing of it is put into memory for the short ones, which are most.
+        match self.store {
+            Store::Cached => super::copy::copy_one(from.as_ptr(), self.as_mut_ptr(), self.len),
+            Store::Streaming => super::copy::copy(from, &[*self]),
+        }
     }
 
     /// The same bytes to read, once written.
