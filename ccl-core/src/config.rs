@@ -237,7 +237,7 @@ variables! {
         tile_bytes: |v| size(v).map(Some), shown;
     "RDMACCL_SLOT_BYTES" = "auto", "Bytes of a link's slot, the longest piece; auto: 64K; 128K between up to 4 ranks of one host; where each rank has its host for itself, 512K with TCP and 256K with RDMA by software.",
         "auto or a multiple of 4K up to 64M, like 65536 or 64K", slot_bytes: |v| auto(v, slot), or_auto;
-    "RDMACCL_CREDITS" = "auto", "Pieces of a link on their way at a time, at most 8 of them in slots (32 where ranks share cores); auto: 256 in shared memory between up to 4 ranks, else 32; TCP with longer slots 16; RDMA by the speed of the ports.",
+    "RDMACCL_CREDITS" = "auto", "Pieces of a link on their way at a time, at most 8 of them in slots (32 where ranks share cores); auto: 256 in shared memory between up to 4 ranks, else 32, and up to 256 where a receiver lags behind; TCP with longer slots 16; RDMA by the speed of the ports.",
         "auto or a number from 1 to 1024", credits: |v| auto(v, |v| v.parse().ok().filter(|c| (1..=1024).contains(c))), or_auto;
     "RDMACCL_THREADS" = "auto", "Threads of a rank that share a long call; auto: as many as each rank of a host has cores, up to 4.",
         "auto or a number from 1 to 64", threads: |v| v.parse().ok(), Threads::to_string;

@@ -1,12 +1,13 @@
 //! What two ranks tell each other before they map each other's memory.
 
 use crate::mailbox::Address;
+use crate::ring::Laps;
 use crate::shm::Geometry;
 use ccl_core::Rank;
 use ccl_core::transport::Row;
 
 /// Says that the bytes are ours, and in which version of the layout.
-const MAGIC: u64 = 0x7264_6d61_6363_6c01;
+const MAGIC: u64 = 0x7264_6d61_6363_6c02;
 
 /// One rank's word to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +45,10 @@ impl Blob {
         for number in [self.geometry.slot_bytes as u64, self.to_peer.hash, self.from_peer.hash] {
             bytes.extend(number.to_le_bytes());
         }
-        let Geometry { credits, max_links, .. } = self.geometry;
+        let Geometry { laps: Laps { least, most }, max_links, .. } = self.geometry;
         let flags = u32::from(self.wants_descriptor) | u32::from(self.barrier) << 1;
         let (to, from) = (self.to_peer.count, self.from_peer.count);
-        for number in [self.rank, credits, max_links, flags, self.first, to, from] {
+        for number in [self.rank, least, most, max_links, flags, self.first, to, from] {
             bytes.extend(number.to_le_bytes());
         }
         bytes
@@ -61,7 +62,8 @@ impl Blob {
         let (process, segment, token) = (u128_of(&mut bytes)?, u128_of(&mut bytes)?, u128_of(&mut bytes)?);
         let slot_bytes = usize::try_from(u64_of(&mut bytes)?).ok()?;
         let (to_hash, from_hash) = (u64_of(&mut bytes)?, u64_of(&mut bytes)?);
-        let (rank, credits) = (u32_of(&mut bytes)?, u32_of(&mut bytes)?);
+        let rank = u32_of(&mut bytes)?;
+        let laps = Laps { least: u32_of(&mut bytes)?, most: u32_of(&mut bytes)? };
         let (max_links, flags, first) = (u32_of(&mut bytes)?, u32_of(&mut bytes)?, u32_of(&mut bytes)?);
         let to_peer = Row { count: u32_of(&mut bytes)?, hash: to_hash };
         let from_peer = Row { count: u32_of(&mut bytes)?, hash: from_hash };
@@ -71,7 +73,7 @@ impl Blob {
             process,
             segment,
             token,
-            geometry: Geometry { credits, slot_bytes, max_links },
+            geometry: Geometry { laps, slot_bytes, max_links },
             wants_descriptor: flags & 1 != 0,
             barrier: flags & 2 != 0,
             first,
@@ -110,7 +112,7 @@ mod tests {
             process: 1 << 100,
             segment: 2,
             token: u128::MAX,
-            geometry: Geometry { credits: 4, slot_bytes: 8192, max_links: 9 },
+            geometry: Geometry { laps: Laps { least: 4, most: 8 }, slot_bytes: 8192, max_links: 9 },
             wants_descriptor: true,
             barrier: false,
             first: 5,

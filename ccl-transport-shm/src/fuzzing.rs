@@ -1,6 +1,7 @@
 //! What the fuzzers run; see `ccl_core::fuzzing`.
 
 use crate::blob::Blob;
+use crate::ring::Laps;
 use crate::shm::Geometry;
 use ccl_core::fuzzing::Target;
 use ccl_core::transport::Row;
@@ -21,7 +22,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         process: 1 << 100,
         segment: 2,
         token: u128::MAX,
-        geometry: Geometry { credits: 4, slot_bytes: 8192, max_links: 9 },
+        geometry: Geometry { laps: Laps { least: 4, most: 8 }, slot_bytes: 8192, max_links: 9 },
         wants_descriptor: true,
         barrier: false,
         first: 5,

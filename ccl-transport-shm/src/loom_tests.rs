@@ -12,13 +12,15 @@
 use crate::bell::{Bell, CREDIT, PIECE};
 use crate::offer::{Offering, Terms};
 use crate::pool::{Place, Pool, Warm};
-use crate::ring::{Body, Credit, Entry, Passing, RecvEnd, SendEnd};
+use crate::ring::{Body, Credit, Entry, Laps, Passing, RecvEnd, SendEnd};
 use crate::sync::{Cell, Ordering, light_barrier};
 use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CREDITS: u32 = 2;
+const LAPS: Laps = Laps { least: CREDITS, most: CREDITS };
+const ONE: Laps = Laps { least: 1, most: 1 };
 
 struct Link {
     entries: [Entry; CREDITS as usize],
@@ -45,7 +47,7 @@ fn loom_ring_wraps_around() {
         let link = Arc::new(Link::new());
         let there = Arc::clone(&link);
         let sender = thread::spawn(move || {
-            let mut end = SendEnd::new(CREDITS);
+            let mut end = SendEnd::new(LAPS);
             for k in 0..3u8 {
                 while !end.has_credit() {
                     if end.refresh(&there.credit).unwrap() == 0 {
@@ -54,10 +56,11 @@ fn loom_ring_wraps_around() {
                 }
                 let entry = &there.entries[end.at()];
                 entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
-                end.publish(entry, u64::from(k), 1, Body::Line);
+                let wraps = end.ends_lap();
+                end.publish(entry, u64::from(k), 1, Body::Line, wraps);
             }
         });
-        let mut end = RecvEnd::new(CREDITS);
+        let mut end = RecvEnd::new(LAPS);
         for k in 0..3u8 {
             let message = loop {
                 match end.peek(&link.entries[end.at()]).unwrap() {
@@ -67,7 +70,47 @@ fn loom_ring_wraps_around() {
             };
             assert_eq!((message.tag, message.len, message.body), (u64::from(k), 1, Body::Line));
             link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
-            end.release(&link.credit);
+            end.release(&message, &link.credit);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A lap that becomes longer while the receiver reads: an entry that holds what could be its next message is cleared before it looks there.
+#[test]
+fn loom_ring_becomes_longer() {
+    model(|| {
+        let link = Arc::new(Link::new());
+        let laps = Laps { least: 1, most: CREDITS };
+        // As if it were left from all sequence numbers ago.
+        let mut before = SendEnd::new(LAPS);
+        before.publish(&Entry::new(), 0, 0, Body::Line, false);
+        before.publish(&link.entries[1], 99, 1, Body::Line, true);
+        let there = Arc::clone(&link);
+        let sender = thread::spawn(move || {
+            let mut end = SendEnd::new(laps);
+            end.starve();
+            for k in 0..2u8 {
+                let wraps = end.ends_lap();
+                if let Some(at) = end.is_beyond().filter(|_| !wraps) {
+                    there.entries[at].clear();
+                }
+                let entry = &there.entries[end.at()];
+                entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
+                end.publish(entry, u64::from(k), 1, Body::Line, wraps);
+            }
+        });
+        let mut end = RecvEnd::new(laps);
+        for k in 0..2u8 {
+            let message = loop {
+                match end.peek(&link.entries[end.at()]).unwrap() {
+                    Some(message) => break message,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(message.tag, u64::from(k));
+            link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
+            end.release(&message, &link.credit);
         }
         sender.join().unwrap();
     });
@@ -87,17 +130,17 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
             .map(|i| {
                 let (links, slot_bytes) = (Arc::clone(&links), Arc::clone(&slot_bytes));
                 thread::spawn(move || {
-                    let mut end = RecvEnd::new(1);
-                    if end.peek(&links[i].entries[0]).unwrap().is_some() {
+                    let mut end = RecvEnd::new(ONE);
+                    if let Some(message) = end.peek(&links[i].entries[0]).unwrap() {
                         slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 10));
-                        end.release(&links[i].credit);
+                        end.release(&message, &links[i].credit);
                     }
                 })
             })
             .collect();
         let mut pool = Pool::new(Warm { slots: 1, near: 1, passed: 0, away: 0 }, 256);
         pool.grow(1);
-        let mut ends = [SendEnd::new(1), SendEnd::new(1)];
+        let mut ends = [SendEnd::new(ONE), SendEnd::new(ONE)];
         let (Place { slot, .. }, _) = pool.take(200).unwrap();
         slot_bytes.with_mut(|byte| unsafe { *byte = 10 });
         pool.share(slot, 2);
@@ -107,6 +150,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 0,
                 200,
                 Body::Slot { number: slot, at: 0, passing: Passing::Stays },
+                true,
             );
         }
         let mut released = 0;
@@ -141,7 +185,7 @@ fn loom_passed_slot_has_one_writer_at_a_time() {
         let side = |me: usize, hands: Passing, gets: Passing, rounds: u8| {
             let (links, slot_bytes) = (Arc::clone(&links), Arc::clone(&slot_bytes));
             move || {
-                let (mut send, mut recv) = (SendEnd::new(CREDITS), RecvEnd::new(CREDITS));
+                let (mut send, mut recv) = (SendEnd::new(LAPS), RecvEnd::new(LAPS));
                 let (out, back) = (&links[me], &links[1 - me]);
                 for round in 0..rounds {
                     if me == 1 || round > 0 {
@@ -153,11 +197,12 @@ fn loom_passed_slot_has_one_writer_at_a_time() {
                         };
                         assert_eq!(message.body, Body::Slot { number: 0, at: 0, passing: gets });
                         slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 2 * round + me as u8));
-                        recv.release(&back.credit);
+                        recv.release(&message, &back.credit);
                     }
                     slot_bytes.with_mut(|byte| unsafe { *byte = 2 * round + me as u8 + 1 });
                     let body = Body::Slot { number: 0, at: 0, passing: hands };
-                    send.publish(&out.entries[send.at()], 0, 200, body);
+                    let wraps = send.ends_lap();
+                    send.publish(&out.entries[send.at()], 0, 200, body, wraps);
                 }
             }
         };
@@ -175,13 +220,13 @@ fn loom_no_wake_up_is_lost() {
         let (link, bell) = (Arc::new(Link::new()), Arc::new(Bell::new()));
         let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
         let waker = thread::spawn(move || {
-            let mut end = SendEnd::new(CREDITS);
-            end.publish(&there.entries[0], 1, 0, Body::Line);
+            let mut end = SendEnd::new(LAPS);
+            end.publish(&there.entries[0], 1, 0, Body::Line, false);
             theirs.must_ring(PIECE)
         });
         bell.arm(PIECE);
         light_barrier(); // the heavy barrier's half on this side
-        let seen = RecvEnd::new(CREDITS).peek(&link.entries[0]).unwrap().is_some();
+        let seen = RecvEnd::new(LAPS).peek(&link.entries[0]).unwrap().is_some();
         let woken = waker.join().unwrap();
         assert!(seen || woken, "the sleeper sleeps and nobody wakes it");
         assert!(!woken || bell.word().load(Ordering::Relaxed) == 0, "it would sleep in spite of the waker");
@@ -193,13 +238,13 @@ fn loom_no_wake_up_is_lost() {
 fn loom_credits_wake_who_waits_for_them() {
     model(|| {
         let (link, bell) = (Arc::new(Link::new()), Arc::new(Bell::new()));
-        let mut end = SendEnd::new(1);
-        end.publish(&link.entries[0], 1, 0, Body::Line);
+        let mut end = SendEnd::new(ONE);
+        end.publish(&link.entries[0], 1, 0, Body::Line, true);
         let (there, theirs) = (Arc::clone(&link), Arc::clone(&bell));
         let waker = thread::spawn(move || {
-            let mut end = RecvEnd::new(1);
-            assert!(end.peek(&there.entries[0]).unwrap().is_some());
-            end.release(&there.credit);
+            let mut end = RecvEnd::new(ONE);
+            let message = end.peek(&there.entries[0]).unwrap().expect("it was published");
+            end.release(&message, &there.credit);
             (theirs.must_ring(CREDIT), theirs.must_ring(PIECE))
         });
         bell.arm(CREDIT);

@@ -131,7 +131,7 @@ impl Transport for ShmTransport {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             slot_bytes: self.geometry.slot_bytes,
-            credits: self.geometry.credits,
+            credits: self.geometry.laps.least,
             // The same on all ranks, whose hosts may be crowded or not.
             slots: self.geometry.slots_per_link(false),
             inline_bytes: INLINE_BYTES,
@@ -212,9 +212,8 @@ impl Transport for ShmTransport {
     }
 
     fn memory(&self) -> u64 {
-        let links = u64::from(self.links) * self.geometry.link_bytes() as u64;
-        let rooms = self.outgoing.iter().filter(|link| link.has_rooms()).count() * self.geometry.room_bytes();
-        links + rooms as u64 + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
+        let links: usize = self.outgoing.iter().map(Outgoing::memory).sum();
+        links as u64 + u64::from(self.pool.touched()) * self.geometry.slot_bytes as u64
     }
 
     fn register(&mut self, memory: &UserMemory) -> Result<bool> {

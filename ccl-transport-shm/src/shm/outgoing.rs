@@ -1,6 +1,6 @@
 //! The sending end of one link.
 
-use super::{Loan, Segment, Words};
+use super::{Geometry, Loan, Segment, Words};
 use crate::bell::{Bell, PIECE};
 use crate::fabric::corrupt;
 use crate::offer::{Offering, Terms};
@@ -32,18 +32,19 @@ const PASSED: u32 = u32::MAX - 2;
 pub(crate) struct Outgoing {
     entries: NonNull<Entry>,
     rooms: NonNull<u8>,
-    /// Whether the rooms' memory is there.
+    /// How many entries' memory is there, and whether that of their rooms is.
+    reach: u32,
     has_rooms: bool,
     link: u32,
     credit: NonNull<Credit>,
     offering: NonNull<Offering>,
     bell: NonNull<Bell>,
     end: SendEnd,
-    /// The slot of each message in the ring, or [`NO_SLOT`], [`LENT`] or [`PASSED`].
+    /// The slot of each message that is not known to be released, or [`NO_SLOT`], [`LENT`] or [`PASSED`]: around from the oldest.
     slots: Box<[u32]>,
     /// How many of them are not [`NO_SLOT`].
     elsewhere: u32,
-    /// The ring position of the oldest message not known to be released.
+    /// The place there of the oldest.
     oldest: usize,
     /// Messages in lent memory that are not known to be released.
     lent: u32,
@@ -77,17 +78,18 @@ impl Outgoing {
         most_in_slots: u32,
     ) -> Outgoing {
         let Words { credit, offering, entries } = own.link(link);
-        let credits = own.geometry().credits;
+        let laps = own.geometry().laps;
         Outgoing {
             entries,
             rooms: own.rooms(link),
+            reach: laps.least,
             has_rooms: false,
             link,
             credit,
             offering,
             bell: NonNull::from(peer.bell()),
-            end: SendEnd::new(credits),
-            slots: vec![NO_SLOT; credits as usize].into(),
+            end: SendEnd::new(laps),
+            slots: vec![NO_SLOT; laps.most as usize].into(),
             elsewhere: 0,
             oldest: 0,
             lent: 0,
@@ -111,7 +113,7 @@ impl Outgoing {
 
     #[inline]
     fn entry(&self) -> &Entry {
-        // SAFETY: the ring's position is less than the credits, and as many entries lie in `own`, which lives
+        // SAFETY: the ring's position is less than that of the longest lap's end, and as many entries lie in `own`, which lives
         // as long as `self`; any bytes are a valid entry.
         unsafe { self.entries.add(self.end.at()).as_ref() }
     }
@@ -121,6 +123,9 @@ impl Outgoing {
     pub(crate) fn has_credit(&mut self, in_slot: bool, pool: &mut Pool) -> Result<bool, Corrupt> {
         if !self.has_known_credit(in_slot) {
             self.refresh(pool)?;
+            if !self.end.has_credit() {
+                self.end.starve();
+            }
         }
         Ok(self.has_known_credit(in_slot))
     }
@@ -196,15 +201,16 @@ impl Outgoing {
     #[inline]
     pub(crate) fn make_room(&mut self) -> CoreResult<()> {
         if !self.has_rooms {
-            self.own.populate_rooms(self.link)?;
+            self.own.populate_rooms(self.link, 0..self.reach)?;
             self.has_rooms = true;
         }
         Ok(())
     }
 
-    /// Whether the entries' rooms take memory.
-    pub(crate) fn has_rooms(&self) -> bool {
-        self.has_rooms
+    /// Bytes of memory that the entries and their rooms take.
+    pub(crate) fn memory(&self) -> usize {
+        let rooms = if self.has_rooms { self.reach as usize * ROOM_BYTES } else { 0 };
+        Geometry::line_bytes(self.reach) + rooms
     }
 
     /// The next message's line, or the room beside it, which [must be there](Outgoing::make_room). The caller holds a credit.
@@ -269,15 +275,20 @@ impl Outgoing {
         self.reserved = false;
         match body {
             // It says so already, since the entry was released or never used.
-            Body::Line => debug_assert!(self.slots[self.end.at()] == NO_SLOT),
+            Body::Line => debug_assert!(self.slots[self.newest()] == NO_SLOT),
             Body::Slot { number, passing: Passing::Stays, .. } => self.note(number),
             Body::Slot { .. } => self.note(PASSED),
             Body::Lent { .. } => self.note(LENT),
             Body::Offered => {}
         }
+        let wraps = self.end.ends_lap() || self.end.is_beyond().is_some_and(|at| !self.go_beyond(at));
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
-        self.end.publish(entry, tag, len as u32, body);
+        self.end.publish(entry, tag, len as u32, body, wraps);
+        if wraps {
+            // SAFETY: as in `credit`, written out for the same reason.
+            self.end.weigh_lap(unsafe { self.credit.as_ref() });
+        }
         self.prefetch(len);
         self.counters.pieces += 1;
         self.counters.bytes += len as u64;
@@ -334,8 +345,35 @@ impl Outgoing {
     /// Keeps where the bytes of the message are, which are not in its line.
     #[inline]
     fn note(&mut self, slot: u32) {
-        self.slots[self.end.at()] = slot;
+        let newest = self.newest();
+        self.slots[newest] = slot;
         self.elsewhere += 1;
+    }
+
+    /// The place among [`slots`](Outgoing::slots) of the next message.
+    fn newest(&self) -> usize {
+        let at = self.oldest + self.end.outstanding() as usize;
+        if at < self.slots.len() { at } else { at - self.slots.len() }
+    }
+
+    /// Makes an entry ready that the lap before has not used; false if there is no memory for it, and the lap ends before it.
+    #[cold]
+    #[inline(never)]
+    fn go_beyond(&mut self, at: usize) -> bool {
+        let most = self.slots.len() as u32;
+        if self.reach < most {
+            let more = self.reach..most;
+            let lines = self.own.populate_entries(self.link, more.clone());
+            let rooms = if self.has_rooms { self.own.populate_rooms(self.link, more) } else { Ok(()) };
+            if let Err(error) = lines.and(rooms) {
+                tracing::debug!(link = ?self.key, %error, "a sender does not run ahead further");
+                return false;
+            }
+            self.reach = most;
+        }
+        // SAFETY: the longest lap has it, and so the ring in `own`; any bytes are a valid entry.
+        unsafe { self.entries.add(at).as_ref() }.clear();
+        true
     }
 
     /// Asks for lines that a message will be written to soon, as one of this length is now. The receiver read them one lap ago and

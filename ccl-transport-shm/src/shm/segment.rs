@@ -5,7 +5,7 @@ use crate::connect::GLANCE;
 use crate::ledger::Ledger;
 use crate::offer::Offering;
 use crate::passing::MOST_AWAY;
-use crate::ring::{Credit, Entry, ROOM_BYTES};
+use crate::ring::{Credit, Entry, Laps, ROOM_BYTES};
 use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const LEDGER_AT: usize = size_of::<Bell>();
 const LINKS_AT: usize = 4096;
 const _: () = assert!(LEDGER_AT + size_of::<Ledger>() <= LINKS_AT);
+/// The entries follow the other words of a link.
+const ENTRIES_AT: usize = size_of::<Credit>() + size_of::<Offering>();
 /// Rooms begin on a page.
 const ROOMS_ALIGN: usize = 4096;
 /// Slots begin on a huge page's boundary.
@@ -34,8 +36,8 @@ const SLOTS_ALIGN: usize = 2 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Messages of a link that may be on their way at a time.
-    pub(crate) credits: u32,
+    /// Entries of a link.
+    pub(crate) laps: Laps,
     pub(crate) slot_bytes: usize,
     pub(crate) max_links: u32,
 }
@@ -45,14 +47,25 @@ pub(crate) struct Geometry {
 const SLOTS_IN_A_CROWD: u32 = 32;
 
 impl Geometry {
+    /// Bytes of a link's lines with so many entries.
+    pub(crate) fn line_bytes(entries: u32) -> usize {
+        ENTRIES_AT + entries as usize * size_of::<Entry>()
+    }
+
     /// Bytes of a link's lines.
-    pub(crate) fn link_bytes(&self) -> usize {
-        size_of::<Credit>() + size_of::<Offering>() + self.credits as usize * size_of::<Entry>()
+    fn link_bytes(&self) -> usize {
+        Geometry::line_bytes(self.laps.most + self.skew())
     }
 
     /// Bytes of the rooms of a link's entries.
-    pub(crate) fn room_bytes(&self) -> usize {
-        self.credits as usize * ROOM_BYTES
+    fn room_bytes(&self) -> usize {
+        (self.laps.most + self.skew()) as usize * ROOM_BYTES
+    }
+
+    /// Entries between one link's and the next one's that nobody uses: so that those of the shortest laps, which are used most, have
+    /// places of their own in the caches.
+    fn skew(&self) -> u32 {
+        if self.laps.most > self.laps.least { self.laps.least } else { 0 }
     }
 
     fn rooms_at(&self) -> usize {
@@ -65,7 +78,7 @@ impl Geometry {
 
     /// Messages of a link that may be in slots at a time; in a crowd ranks share cores.
     pub(crate) fn slots_per_link(&self, is_crowded: bool) -> u32 {
-        self.credits.min(if is_crowded { SLOTS_IN_A_CROWD } else { SLOTS_PER_LINK })
+        self.laps.least.min(if is_crowded { SLOTS_IN_A_CROWD } else { SLOTS_PER_LINK })
     }
 
     /// Slots in a segment.
@@ -238,16 +251,29 @@ impl Segment {
         unsafe { self.base.add(self.geometry.slots_at() + slot as usize * self.geometry.slot_bytes) }
     }
 
-    /// Asks for the memory of a link's lines now, so that the lack of it is an error and not a signal.
+    /// Asks for the memory of a link's lines now, those of its shortest lap, so that the lack of it is an error and not a signal.
     pub(crate) fn populate_link(&self, link: u32) -> Result<()> {
         let Words { credit, .. } = self.link(link);
-        self.populate(credit.cast(), self.geometry.link_bytes())
+        self.populate(credit.cast(), Geometry::line_bytes(self.geometry.laps.least))
     }
 
-    /// The same for the rooms of a link's entries.
+    /// The same for some of its entries.
     #[cold]
-    pub(crate) fn populate_rooms(&self, link: u32) -> Result<()> {
-        self.populate(self.rooms(link), self.geometry.room_bytes())
+    pub(crate) fn populate_entries(&self, link: u32, which: Range<u32>) -> Result<()> {
+        assert!(which.end <= self.geometry.laps.most, "entries outside the link");
+        let Words { entries, .. } = self.link(link);
+        // SAFETY: the link has them.
+        let first = unsafe { entries.add(which.start as usize) };
+        self.populate(first.cast(), which.len() * size_of::<Entry>())
+    }
+
+    /// The same for the rooms of some of its entries.
+    #[cold]
+    pub(crate) fn populate_rooms(&self, link: u32, which: Range<u32>) -> Result<()> {
+        assert!(which.end <= self.geometry.laps.most, "rooms outside the link");
+        // SAFETY: the link's entries have them.
+        let first = unsafe { self.rooms(link).add(which.start as usize * ROOM_BYTES) };
+        self.populate(first, which.len() * ROOM_BYTES)
     }
 
     /// The same for a row of slots.

@@ -45,7 +45,7 @@ fn a_forged_message_is_an_error_that_names_the_sender() {
         (9, 8, Body::Line),
         (1, SHORT_BYTES as u32 + 1, Body::Line),
         (1, too_long, slot(0, 0, Passing::Stays)),
-        (1, (1 << 30) - 1, slot(0, 0, Passing::Over)),
+        (1, (1 << 29) - 1, slot(0, 0, Passing::Over)),
         (1, 8, slot(slots, 0, Passing::Stays)),
         (1, 8, slot(u32::MAX, 0, Passing::Stays)),
         (1, 8, slot(0, (1 << 30) - 1, Passing::Over)),
@@ -124,6 +124,34 @@ fn a_forged_credit_is_an_error_that_names_the_receiver() {
     words(&t).0.forge(CREDITS + 1);
     let error = t[0].reserve(to, 8).unwrap_err();
     assert!(names(&error, 1), "{error}");
+}
+
+/// The entries beyond the shortest lap take memory when they are used, and all that was sent comes.
+#[test]
+fn a_sender_runs_ahead_of_a_receiver_that_lags() {
+    let mut t: Vec<_> =
+        (0..8).map(|rank| ShmTransport::new(rank, 8, &ShmConfig::default()).unwrap()).collect();
+    connect(&mut t, &[LinkKey { from: 0, to: 1, channel: 0 }]);
+    let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+    let mut tag = 0;
+    let mut run = |t: &mut [ShmTransport], len: usize| {
+        let first = tag;
+        while send(&mut t[0], to, &vec![tag as u8; len], tag) {
+            tag += 1;
+        }
+        for k in first..tag {
+            assert_eq!(receive(&mut t[1], from), Some((vec![k as u8; len], k)));
+        }
+        tag - first
+    };
+    let guaranteed = u64::from(t[0].capabilities().credits);
+    let before = t[0].memory();
+    assert_eq!((guaranteed, run(&mut t, 8)), (32, 32));
+    assert_eq!(t[0].memory(), before);
+    let runs = [8, 1000, 8, 1000, 8].map(|len| run(&mut t, len));
+    assert_eq!(runs[3..], [256, 256], "{runs:?}");
+    let entries = (256 - guaranteed) * 128;
+    assert_eq!(t[0].memory(), before + entries + 256 * 2048);
 }
 
 /// Where the kernel has no heavy barriers a wake-up may be lost: then sleeps are short, and the piece is found.

@@ -1,0 +1,158 @@
+//! The sender's side, and how long its laps are.
+
+use super::{Body, Corrupt, Credit, Entry, Message};
+use crate::sync::Ordering;
+
+/// How many entries of the ring a lap uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Laps {
+    /// At least: so many messages may be on their way whatever happens.
+    pub(crate) least: u32,
+    /// At most: so many entries there are.
+    pub(crate) most: u32,
+}
+
+/// So many laps after one another that the receiver has kept up with are followed by shorter ones.
+pub(super) const CALM: u32 = 8;
+
+/// The sender's count of a link.
+#[derive(Debug)]
+pub(crate) struct SendEnd {
+    laps: Laps,
+    pub(super) published: u32,
+    /// The receiver's count as last loaded: loading it again is a cache miss, so it is done in need only.
+    pub(super) released: u32,
+    /// The entry of the next message.
+    at: u32,
+    /// How long this lap will be, and the one before was, whose entries may be in use still.
+    pub(super) lap: u32,
+    lap_before: u32,
+    /// The count of published messages when there was no credit last.
+    starved: Option<u32>,
+    /// Laps since then that the receiver has kept up with.
+    calm: u32,
+}
+
+impl SendEnd {
+    pub(crate) fn new(laps: Laps) -> SendEnd {
+        debug_assert!((1..=laps.most).contains(&laps.least));
+        SendEnd {
+            laps,
+            published: 0,
+            released: 0,
+            at: 0,
+            lap: laps.least,
+            lap_before: 0,
+            starved: None,
+            calm: 0,
+        }
+    }
+
+    /// The entry that the next message goes into.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    /// The entry of the message that comes so many after the next one, if it is known to be free.
+    #[inline]
+    pub(crate) fn ahead(&self, messages: u32) -> Option<usize> {
+        let (at, waiting) = (self.at + messages, self.outstanding() + messages);
+        if at < self.lap {
+            return (at >= self.lap_before || waiting < self.lap_before).then_some(at as usize);
+        }
+        let at = at - self.lap;
+        (at < self.lap && waiting < self.lap).then_some(at as usize)
+    }
+
+    /// Whether the next message ends its lap. If not, the entry of the one after it must be [ready](SendEnd::is_beyond).
+    #[inline(always)]
+    pub(crate) fn ends_lap(&self) -> bool {
+        self.at + 1 >= self.lap
+    }
+
+    /// The entry of the message after the next one in the same lap, if neither the shortest lap nor the one before has it.
+    #[inline(always)]
+    pub(crate) fn is_beyond(&self) -> Option<usize> {
+        let next = self.at + 1;
+        (next >= self.laps.least && next >= self.lap_before).then_some(next as usize)
+    }
+
+    /// Messages that are not known to be released.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.published.wrapping_sub(self.released)
+    }
+
+    /// Whether a message may be written, as far as is known without looking.
+    #[inline]
+    pub(crate) fn has_credit(&self) -> bool {
+        // Beyond the entries of the lap before all are free.
+        self.outstanding() < self.lap_before || self.at >= self.lap_before
+    }
+
+    /// The count, modulo 2³², of the next message.
+    pub(crate) fn published(&self) -> u32 {
+        self.published
+    }
+
+    /// Looks at what the receiver has released: how many messages more than at the last look.
+    #[inline]
+    pub(crate) fn refresh(&mut self, credit: &Credit) -> Result<u32, Corrupt> {
+        let now = credit.released.load(Ordering::Acquire);
+        let more = now.wrapping_sub(self.released);
+        if more > self.outstanding() {
+            return Err(Corrupt("it released more messages than it was sent"));
+        }
+        self.released = now;
+        Ok(more)
+    }
+
+    /// The receiver's count, to tell whether something has changed.
+    #[inline]
+    pub(crate) fn glance(&self, credit: &Credit) -> u32 {
+        credit.released.load(Ordering::Acquire)
+    }
+
+    /// The count at the last [`refresh`](SendEnd::refresh).
+    #[inline]
+    pub(crate) fn known(&self) -> u32 {
+        self.released
+    }
+
+    /// Hands over the entry [`at`](SendEnd::at), for which there must be a credit; the next message goes into the first one if this one `wraps`.
+    #[inline]
+    pub(crate) fn publish(&mut self, entry: &Entry, tag: u64, len: u32, body: Body, wraps: bool) {
+        debug_assert!(self.has_credit());
+        self.published = self.published.wrapping_add(1);
+        self.at += 1;
+        if wraps {
+            (self.lap_before, self.at) = (self.at, 0);
+        }
+        entry.write(self.published, &Message { len, tag, body, wraps });
+    }
+
+    /// There is no credit, though the count was looked at: the laps become longer. Counted once for each message that waits.
+    #[cold]
+    pub(crate) fn starve(&mut self) {
+        if self.starved != Some(self.published) {
+            self.starved = Some(self.published);
+            self.lap = (self.lap * 2).min(self.laps.most);
+            self.calm = 0;
+        }
+    }
+
+    /// A lap has ended, which may be too long.
+    #[inline(never)]
+    pub(crate) fn weigh_lap(&mut self, credit: &Credit) {
+        if self.lap == self.laps.least {
+            return;
+        }
+        let waiting = self.published.wrapping_sub(self.glance(credit));
+        self.calm = if waiting <= self.lap / 4 { self.calm + 1 } else { 0 };
+        if self.calm == CALM {
+            self.calm = 0;
+            self.lap = (self.lap / 2).max(self.laps.least);
+        }
+    }
+}
