@@ -17,8 +17,21 @@ pub(super) struct Refers {
     may: May,
     /// The operand that holds what is sent, counted within the move.
     operand: u32,
-    /// Whether the program leaves it as it is: with two buffers, and in place.
+    /// Whether this rank leaves it as it is: with two buffers, and in place.
     is_kept: [bool; 2],
+}
+
+impl Refers {
+    /// Whether this rank leaves it as it is.
+    #[inline]
+    pub(super) fn is_kept(&self, in_place: bool) -> bool {
+        self.is_kept[usize::from(in_place)]
+    }
+
+    /// In place this rank leaves it as it is.
+    pub(super) fn keep_in_place(&mut self) {
+        self.is_kept[1] = true;
+    }
 }
 
 /// From which sizes references pay.
@@ -188,13 +201,13 @@ impl Machine {
         buffers: &Buffers<'_>,
         sources: &[Source],
     ) -> Option<Piece> {
-        let Refers { may, operand, is_kept } = code.refers;
+        let Refers { may, operand, .. } = code.refers;
         let allowed = if buffers.is_in_place() { may.in_place } else { may.apart };
         if !allowed {
             return None;
         }
         let operand_is = self.operands[(code.from + operand) as usize];
-        if !is_kept[usize::from(buffers.is_in_place())] && !task.refers.to_written {
+        if !code.refers.is_kept(buffers.is_in_place()) && !task.refers.to_written {
             return None;
         }
         match operand_is {
