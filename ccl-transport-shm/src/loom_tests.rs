@@ -58,6 +58,9 @@ fn loom_ring_wraps_around() {
                 entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
                 let wraps = end.ends_lap();
                 end.publish(entry, u64::from(k), 1, Body::Line, wraps);
+                if wraps {
+                    end.begin_lap(&there.credit);
+                }
             }
         });
         let mut end = RecvEnd::new(LAPS);
@@ -70,7 +73,7 @@ fn loom_ring_wraps_around() {
             };
             assert_eq!((message.tag, message.len, message.body), (u64::from(k), 1, Body::Line));
             link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
-            end.release(&message, &link.credit);
+            end.release(message.wraps, &link.credit);
         }
         sender.join().unwrap();
     });
@@ -92,12 +95,15 @@ fn loom_ring_becomes_longer() {
             end.starve();
             for k in 0..2u8 {
                 let wraps = end.ends_lap();
-                if let Some(at) = end.is_beyond().filter(|_| !wraps) {
-                    there.entries[at].clear();
+                if !wraps && !end.goes_on() {
+                    there.entries[end.beyond()].clear();
                 }
                 let entry = &there.entries[end.at()];
                 entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
                 end.publish(entry, u64::from(k), 1, Body::Line, wraps);
+                if wraps {
+                    end.begin_lap(&there.credit);
+                }
             }
         });
         let mut end = RecvEnd::new(laps);
@@ -110,7 +116,7 @@ fn loom_ring_becomes_longer() {
             };
             assert_eq!(message.tag, u64::from(k));
             link.entries[end.at()].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 10 + k));
-            end.release(&message, &link.credit);
+            end.release(message.wraps, &link.credit);
         }
         sender.join().unwrap();
     });
@@ -133,7 +139,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                     let mut end = RecvEnd::new(ONE);
                     if let Some(message) = end.peek(&links[i].entries[0]).unwrap() {
                         slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 10));
-                        end.release(&message, &links[i].credit);
+                        end.release(message.wraps, &links[i].credit);
                     }
                 })
             })
@@ -197,12 +203,15 @@ fn loom_passed_slot_has_one_writer_at_a_time() {
                         };
                         assert_eq!(message.body, Body::Slot { number: 0, at: 0, passing: gets });
                         slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 2 * round + me as u8));
-                        recv.release(&message, &back.credit);
+                        recv.release(message.wraps, &back.credit);
                     }
                     slot_bytes.with_mut(|byte| unsafe { *byte = 2 * round + me as u8 + 1 });
                     let body = Body::Slot { number: 0, at: 0, passing: hands };
                     let wraps = send.ends_lap();
                     send.publish(&out.entries[send.at()], 0, 200, body, wraps);
+                    if wraps {
+                        send.begin_lap(&out.credit);
+                    }
                 }
             }
         };
@@ -244,7 +253,7 @@ fn loom_credits_wake_who_waits_for_them() {
         let waker = thread::spawn(move || {
             let mut end = RecvEnd::new(ONE);
             let message = end.peek(&there.entries[0]).unwrap().expect("it was published");
-            end.release(&message, &there.credit);
+            end.release(message.wraps, &there.credit);
             (theirs.must_ring(CREDIT), theirs.must_ring(PIECE))
         });
         bell.arm(CREDIT);

@@ -85,7 +85,7 @@ pub(crate) struct Message {
     pub(crate) tag: u64,
     pub(crate) body: Body,
     /// Whether the next one is in the first entry.
-    wraps: bool,
+    pub(crate) wraps: bool,
 }
 
 /// Where a message's bytes are.

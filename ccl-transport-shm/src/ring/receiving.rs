@@ -42,11 +42,11 @@ impl RecvEnd {
         Ok(Some(message))
     }
 
-    /// Returns the oldest message, which [`peek`](RecvEnd::peek) has given.
+    /// Returns the oldest message, which [`peek`](RecvEnd::peek) has given, and which may be the last of its lap.
     #[inline]
-    pub(crate) fn release(&mut self, message: &Message, credit: &Credit) {
+    pub(crate) fn release(&mut self, wraps: bool, credit: &Credit) {
         self.released = self.released.wrapping_add(1);
-        self.at = if message.wraps { 0 } else { self.at + 1 };
+        self.at = if wraps { 0 } else { self.at + 1 };
         credit.released.store(self.released, Ordering::Release);
     }
 

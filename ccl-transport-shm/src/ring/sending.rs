@@ -27,6 +27,8 @@ pub(crate) struct SendEnd {
     /// How long this lap will be, and the one before was, whose entries may be in use still.
     pub(super) lap: u32,
     lap_before: u32,
+    /// Entries that this lap has and that are ready: those of the lap before and of the shortest.
+    sure: u32,
     /// The count of published messages when there was no credit last.
     starved: Option<u32>,
     /// Laps since then that the receiver has kept up with.
@@ -43,6 +45,7 @@ impl SendEnd {
             at: 0,
             lap: laps.least,
             lap_before: 0,
+            sure: laps.least,
             starved: None,
             calm: 0,
         }
@@ -65,17 +68,27 @@ impl SendEnd {
         (at < self.lap && waiting < self.lap).then_some(at as usize)
     }
 
-    /// Whether the next message ends its lap. If not, the entry of the one after it must be [ready](SendEnd::is_beyond).
+    /// Whether the message after the next one goes into an entry that the lap before and the shortest one have, as nearly all do: then there is
+    /// nothing to be decided.
     #[inline(always)]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.at + 1 < self.sure
+    }
+
+    /// If not: whether the next message ends its lap.
     pub(crate) fn ends_lap(&self) -> bool {
         self.at + 1 >= self.lap
     }
 
-    /// The entry of the message after the next one in the same lap, if neither the shortest lap nor the one before has it.
-    #[inline(always)]
-    pub(crate) fn is_beyond(&self) -> Option<usize> {
-        let next = self.at + 1;
-        (next >= self.laps.least && next >= self.lap_before).then_some(next as usize)
+    /// If not that either: the entry of the message after it, which must be made ready.
+    pub(crate) fn beyond(&self) -> usize {
+        self.at as usize + 1
+    }
+
+    /// What changes with the length of this lap and of the one before.
+    fn set_lap(&mut self, lap: u32) {
+        self.lap = lap;
+        self.sure = lap.min(self.lap_before.max(self.laps.least));
     }
 
     /// Messages that are not known to be released.
@@ -120,15 +133,12 @@ impl SendEnd {
         self.released
     }
 
-    /// Hands over the entry [`at`](SendEnd::at), for which there must be a credit; the next message goes into the first one if this one `wraps`.
+    /// Hands over the entry [`at`](SendEnd::at), for which there must be a credit; one that `wraps` is followed by [`begin_lap`](SendEnd::begin_lap).
     #[inline]
     pub(crate) fn publish(&mut self, entry: &Entry, tag: u64, len: u32, body: Body, wraps: bool) {
         debug_assert!(self.has_credit());
         self.published = self.published.wrapping_add(1);
         self.at += 1;
-        if wraps {
-            (self.lap_before, self.at) = (self.at, 0);
-        }
         entry.write(self.published, &Message { len, tag, body, wraps });
     }
 
@@ -137,22 +147,24 @@ impl SendEnd {
     pub(crate) fn starve(&mut self) {
         if self.starved != Some(self.published) {
             self.starved = Some(self.published);
-            self.lap = (self.lap * 2).min(self.laps.most);
             self.calm = 0;
+            self.set_lap((self.lap * 2).min(self.laps.most));
         }
     }
 
-    /// A lap has ended, which may be too long.
+    /// A lap has ended: it may have been too long.
     #[inline(never)]
-    pub(crate) fn weigh_lap(&mut self, credit: &Credit) {
-        if self.lap == self.laps.least {
-            return;
+    pub(crate) fn begin_lap(&mut self, credit: &Credit) {
+        (self.lap_before, self.at) = (self.at, 0);
+        let mut lap = self.lap;
+        if lap > self.laps.least {
+            let waiting = self.published.wrapping_sub(self.glance(credit));
+            self.calm = if waiting <= lap / 4 { self.calm + 1 } else { 0 };
+            if self.calm == CALM {
+                self.calm = 0;
+                lap = (lap / 2).max(self.laps.least);
+            }
         }
-        let waiting = self.published.wrapping_sub(self.glance(credit));
-        self.calm = if waiting <= self.lap / 4 { self.calm + 1 } else { 0 };
-        if self.calm == CALM {
-            self.calm = 0;
-            self.lap = (self.lap / 2).max(self.laps.least);
-        }
+        self.set_lap(lap);
     }
 }

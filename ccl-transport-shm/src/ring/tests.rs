@@ -28,14 +28,17 @@ fn counts_wrap_around() {
         assert_eq!(recv.peek(&entries[recv.at()]), Ok(None));
         for i in 0..4 {
             assert!(send.has_credit());
-            send.publish(&entries[send.at()], k * 4 + i, i as u32, body(i), send.ends_lap());
+            send.publish(&entries[send.at()], k * 4 + i, i as u32, body(i), i == 3);
+            if i == 3 {
+                send.begin_lap(&credit);
+            }
         }
         assert!(!send.has_credit());
         assert_eq!(send.refresh(&credit), Ok(0));
         for i in 0..4 {
             let expected = Message { len: i as u32, tag: k * 4 + i, body: body(i), wraps: i == 3 };
             assert_eq!(recv.peek(&entries[recv.at()]), Ok(Some(expected)));
-            recv.release(&expected, &credit);
+            recv.release(expected.wraps, &credit);
         }
         assert_eq!(send.refresh(&credit), Ok(4));
     }
@@ -66,13 +69,14 @@ impl Link {
                 return false;
             }
         }
-        let (number, wraps) = (send.published, send.ends_lap());
-        if let Some(at) = send.is_beyond().filter(|_| !wraps) {
-            entries[at].clear();
+        let number = send.published;
+        let wraps = !send.goes_on() && send.ends_lap();
+        if !wraps && !send.goes_on() {
+            entries[send.beyond()].clear();
         }
         send.publish(&entries[send.at()], number.into(), 0, Body::Line, wraps);
         if wraps {
-            send.weigh_lap(credit);
+            send.begin_lap(credit);
         }
         true
     }
@@ -80,7 +84,7 @@ impl Link {
     fn receive(&mut self) -> bool {
         let Some(message) = self.recv.peek(&self.entries[self.recv.at()]).unwrap() else { return false };
         assert_eq!(message.tag, u64::from(self.recv.released), "in order");
-        self.recv.release(&message, &self.credit);
+        self.recv.release(message.wraps, &self.credit);
         true
     }
 
@@ -168,7 +172,7 @@ fn what_is_ahead_is_free() {
     assert_eq!(ahead(&send), [Some(3), None, None, None, None]);
     for _ in 0..2 {
         let message = recv.peek(&entries[recv.at()]).unwrap().unwrap();
-        recv.release(&message, &credit);
+        recv.release(message.wraps, &credit);
     }
     assert_eq!(ahead(&send), [Some(3), None, None, None, None], "it has not looked");
     assert_eq!(send.refresh(&credit), Ok(2));

@@ -25,6 +25,14 @@ pub(crate) enum Look {
 
 const OUTSIDE: Corrupt = Corrupt("a message lies outside the slots");
 
+/// What is to be known of a message that `peek` gave and that is not released.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    len: u32,
+    body: Body,
+    wraps: bool,
+}
+
 /// A link's receiving end; the link lies in the peer's segment.
 #[derive(Debug)]
 pub(crate) struct Incoming {
@@ -34,8 +42,7 @@ pub(crate) struct Incoming {
     offering: NonNull<Offering>,
     bell: NonNull<Bell>,
     end: RecvEnd,
-    /// The message that `peek` gave and that is not released.
-    held: Option<Message>,
+    held: Option<Held>,
     /// The last offer, the count of the first message that it is for, and how many there were.
     offer: Option<(Offer, u32)>,
     offers: u32,
@@ -122,7 +129,7 @@ impl Incoming {
             Body::Offered => self.offered(&message)?,
             Body::Line => return Err(OUTSIDE),
         };
-        self.held = Some(message);
+        self.held = Some(Held { len: message.len, body: message.body, wraps: message.wraps });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
         // they are held, or in what was offered until they are released; and they are not written until then.
         Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
@@ -191,14 +198,13 @@ impl Incoming {
 
     /// Whether a piece is held that lies in lent memory.
     pub(crate) fn holds_loan(&self) -> bool {
-        matches!(self.held, Some(Message { body: Body::Lent { .. }, .. }))
+        matches!(self.held, Some(Held { body: Body::Lent { .. }, .. }))
     }
 
     /// Gives the piece back; false if there is none. Wakes a sender that sleeps for it.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool, passed: &mut [Passed]) -> Result<bool, Corrupt> {
-        let Some(message) = self.held.take() else { return Ok(false) };
-        let Message { len, body, .. } = message;
+        let Some(Held { len, body, wraps }) = self.held.take() else { return Ok(false) };
         match body {
             Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
             Body::Slot { number: slot, at, passing } => {
@@ -226,7 +232,7 @@ impl Incoming {
             }
         }
         // SAFETY: in `peer`, which lives as long as `self`; any bytes are a valid credit line.
-        self.end.release(&message, unsafe { self.credit.as_ref() });
+        self.end.release(wraps, unsafe { self.credit.as_ref() });
         self.counters.pieces += 1;
         self.counters.bytes += u64::from(len);
         // SAFETY: in `peer`, as above.

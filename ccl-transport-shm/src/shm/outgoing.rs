@@ -281,13 +281,13 @@ impl Outgoing {
             Body::Lent { .. } => self.note(LENT),
             Body::Offered => {}
         }
-        let wraps = self.end.ends_lap() || self.end.is_beyond().is_some_and(|at| !self.go_beyond(at));
+        let wraps = !self.end.goes_on() && (self.end.ends_lap() || !self.go_beyond());
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
         self.end.publish(entry, tag, len as u32, body, wraps);
         if wraps {
             // SAFETY: as in `credit`, written out for the same reason.
-            self.end.weigh_lap(unsafe { self.credit.as_ref() });
+            self.end.begin_lap(unsafe { self.credit.as_ref() });
         }
         self.prefetch(len);
         self.counters.pieces += 1;
@@ -359,7 +359,7 @@ impl Outgoing {
     /// Makes an entry ready that the lap before has not used; false if there is no memory for it, and the lap ends before it.
     #[cold]
     #[inline(never)]
-    fn go_beyond(&mut self, at: usize) -> bool {
+    fn go_beyond(&mut self) -> bool {
         let most = self.slots.len() as u32;
         if self.reach < most {
             let more = self.reach..most;
@@ -372,7 +372,7 @@ impl Outgoing {
             self.reach = most;
         }
         // SAFETY: the longest lap has it, and so the ring in `own`; any bytes are a valid entry.
-        unsafe { self.entries.add(at).as_ref() }.clear();
+        unsafe { self.entries.add(self.end.beyond()).as_ref() }.clear();
         true
     }
 
