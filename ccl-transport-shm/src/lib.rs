@@ -21,8 +21,9 @@
 //!
 //! Each rank owns one segment: a bell, a ledger, the links that it sends on, and a pool of payload slots
 //! that they share. Peers map it whole. Per link there is a ring of entries and a line through which the
-//! receiver returns credits (`ring`), and one in which it offers memory (`offer`); the sender alone keeps account of the slots (`pool`); a rank
-//! that sleeps is woken by its bell (`bell`). These four run under loom exactly as in production.
+//! receiver returns credits (`ring`), and one in which it offers memory (`offer`); the sender alone keeps account of the slots (`pool`), but for those
+//! that it has handed over to a peer that sends to it, too (`passing`); a rank that sleeps is woken by its bell (`bell`). The ring, offers, the pool and the bell run under
+//! loom exactly as in production.
 //!
 //! Shared memory of the user is *lent* (`lending`, `borrowing`) under a number that the lender's ledger lists
 //! (`ledger`). Before the first message that names it the lender puts the descriptor into the peer's mailbox; a peer that

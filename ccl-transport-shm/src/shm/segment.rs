@@ -231,7 +231,7 @@ impl Segment {
         unsafe {
             let credit = self.base.add(at);
             let offering = credit.add(size_of::<Credit>());
-            let entries = offering.add(size_of::<Offering>()).cast();
+            let entries = credit.add(ENTRIES_AT).cast();
             Words { credit: credit.cast(), offering: offering.cast(), entries }
         }
     }
