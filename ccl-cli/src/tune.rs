@@ -38,7 +38,7 @@ const BUSY: f64 = 1.6;
 #[derive(Serialize)]
 struct Tuning {
     constants: Vec<Constant>,
-    samples: usize,
+    samples: Vec<Call>,
     /// By what factor a prediction is off, in the mean: with the built-in constants and with the measured ones.
     built_in_off: f64,
     measured_off: f64,
@@ -52,6 +52,19 @@ struct Constant {
     name: &'static str,
     built_in: f64,
     measured: f64,
+}
+
+/// One call that was measured.
+#[derive(Serialize)]
+struct Call {
+    collective: &'static str,
+    algorithm: &'static str,
+    ranks: u32,
+    block_bytes: usize,
+    measured_us: f64,
+    /// With the built-in constants and with the measured ones.
+    built_in_us: f64,
+    predicted_us: f64,
 }
 
 /// Measures, writes and tells.
@@ -83,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         constants: pairs
             .map(|((name, built_in), (_, measured))| Constant { name, built_in, measured })
             .collect(),
-        samples: samples.len(),
+        samples: samples.iter().map(|sample| call(sample, built_in, measured)).collect(),
         built_in_off: off(&samples, built_in),
         measured_off,
         profile: path,
@@ -92,6 +105,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         return Ok(Answer::new(serde_json::to_string_pretty(&tuning).map_err(|e| e.to_string())? + "\n"));
     }
     Ok(Answer::new(text(&tuning)))
+}
+
+fn call(sample: &Sample, built_in: Constants, measured: Constants) -> Call {
+    Call {
+        collective: sample.candidates.collective().name(),
+        algorithm: sample.algorithm,
+        ranks: sample.model.local_ranks,
+        block_bytes: sample.block_bytes,
+        measured_us: sample.ns / 1e3,
+        built_in_us: sample.predicted_ns(built_in) / 1e3,
+        predicted_us: sample.predicted_ns(measured) / 1e3,
+    }
 }
 
 fn off(samples: &[Sample], constants: Constants) -> f64 {
@@ -125,9 +150,10 @@ fn text(tuning: &Tuning) -> String {
         None => "Not written.\n".to_string(),
     };
     format!(
-        "{}\nOf {samples} calls, predictions were off by a factor of {built_in_off:.2} in the mean, and are now by \
+        "{}\nOf {} calls, predictions were off by a factor of {built_in_off:.2} in the mean, and are now by \
          {measured_off:.2}.\n{kept}",
-        table.text(0)
+        table.text(0),
+        samples.len(),
     )
 }
 

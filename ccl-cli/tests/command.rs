@@ -249,6 +249,11 @@ fn what_is_tuned_is_what_prices_are_made_of() {
     let tuning = json(&out);
     let constants = tuning["constants"].as_array().unwrap();
     let alpha = constants.iter().find(|c| c["name"] == "alpha_ns").unwrap()["measured"].as_f64().unwrap();
+    let times = |call: &serde_json::Value| {
+        ["measured_us", "built_in_us", "predicted_us"].map(|time| call[time].as_f64().unwrap())
+    };
+    let samples = tuning["samples"].as_array().unwrap();
+    assert!(samples.iter().flat_map(times).all(|time| time > 0.0), "{samples:?}");
     let path = folder.join("rdmaccl/profile.json");
     assert_eq!(tuning["profile"].as_str(), path.to_str());
     let profile = json(&std::fs::read_to_string(&path).unwrap());

@@ -1,10 +1,14 @@
 //! The constants with which the cost function predicts best what was measured.
 
-use ccl::cost::{Constants, Demand, Model};
+use ccl::cost::{Candidates, Choice, Constants, Model, Wish};
+use std::sync::Arc;
 
 /// What one call took.
 pub(super) struct Sample {
-    pub(super) demand: Demand,
+    /// Those that can carry it out.
+    pub(super) candidates: Arc<Candidates>,
+    /// The name of the one that did.
+    pub(super) algorithm: &'static str,
     /// Where it was measured; the constants are those to be found.
     pub(super) model: Model,
     pub(super) block_bytes: usize,
@@ -13,10 +17,32 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    fn choose(&self, constants: Constants, algorithm: Option<&str>) -> Choice {
+        let model = Model { constants, ..self.model };
+        let wish = Wish { algorithm, tile_bytes: Some(self.tile_bytes) };
+        let choice = self.candidates.choose(&model, self.block_bytes, false, wish);
+        choice.expect("what was measured can be chosen")
+    }
+
+    /// What these constants predict.
+    pub(super) fn predicted_ns(&self, constants: Constants) -> f64 {
+        self.choose(constants, Some(self.algorithm)).predicted_ns
+    }
+
     /// By what factor the call took longer than these constants predict, as a logarithm.
     pub(super) fn error(&self, constants: Constants) -> f64 {
-        let model = Model { constants, ..self.model };
-        (self.ns / self.demand.price(&model, self.block_bytes, self.tile_bytes).ns).ln()
+        (self.ns / self.predicted_ns(constants)).ln()
+    }
+
+    /// By what factor the algorithm that these constants choose took longer than this one, as a logarithm, if it did.
+    pub(super) fn regret(&self, all: &[Sample], constants: Constants) -> Option<f64> {
+        let call =
+            |sample: &Sample| (sample.candidates.collective(), sample.model.local_ranks, sample.block_bytes);
+        let is_rival = |other: &&Sample| call(other) == call(self) && other.algorithm != self.algorithm;
+        all.iter().find(is_rival)?;
+        let chosen = self.choose(constants, None).algorithm.name();
+        let chosen = all.iter().filter(is_rival).find(|rival| rival.algorithm == chosen)?;
+        Some((chosen.ns / self.ns).ln()).filter(|regret| *regret > 0.0)
     }
 }
 
@@ -35,6 +61,9 @@ const FITTED: [&str; 8] = [
 
 /// Beyond this error a sample's pull grows no further: it was disturbed.
 const DISTURBED: f64 = 0.3;
+/// How much a choice that another algorithm would have been better than counts, by how much its logarithm's square counts for a
+/// prediction: choices are what predictions are for.
+const REGRET: f64 = 1.0;
 /// Pull towards the start, so that a constant which no sample tells from another one stays near it.
 const PRIOR: f64 = 0.02;
 /// Furthest that a constant goes from its start: a factor.
@@ -71,7 +100,7 @@ pub(super) fn fit(samples: &[Sample], start: Constants) -> Constants {
     best
 }
 
-/// Squares of errors, of which large ones count like medium ones, and of the distance from the start.
+/// Squares of errors, of which large ones count like medium ones; what wrong choices cost; and squares of the distance from the start.
 fn loss(samples: &[Sample], constants: Constants, start: Constants) -> f64 {
     let pull = |error: f64| match error.abs() {
         small if small <= DISTURBED => small * small,
@@ -82,14 +111,14 @@ fn loss(samples: &[Sample], constants: Constants, start: Constants) -> f64 {
         let distance = (value / usual).ln().abs();
         if distance > FURTHEST.ln() { f64::INFINITY } else { distance * distance }
     };
-    errors + PRIOR * constants.each().into_iter().zip(start.each()).map(far).sum::<f64>()
+    let regrets = samples.iter().filter_map(|sample| sample.regret(samples, constants)).sum::<f64>();
+    errors + REGRET * regrets + PRIOR * constants.each().into_iter().zip(start.each()).map(far).sum::<f64>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ccl::Collective;
-    use ccl::algorithms::by_name;
 
     /// What calls would take on a machine with these constants.
     fn samples(constants: Constants) -> Vec<Sample> {
@@ -97,16 +126,20 @@ mod tests {
         for ranks in [2, 4] {
             for (collective, name) in [
                 (Collective::AllReduce, "oneshot"),
-                (Collective::AllReduce, "ring"),
+                (Collective::AllReduce, "twoshot"),
                 (Collective::AllGather, "oneshot"),
                 (Collective::Broadcast, "oneshot"),
             ] {
                 for bits in [3, 10, 14, 18, 22, 26] {
-                    let demand = Demand::new(by_name(name).unwrap(), collective, ranks, 0).unwrap();
-                    let model = Model::tuned(constants, 2, ranks);
-                    let mut sample =
-                        Sample { demand, model, block_bytes: 1 << bits, tile_bytes: 64 << 10, ns: 1.0 };
-                    sample.ns = sample.error(constants).exp().recip();
+                    let mut sample = Sample {
+                        candidates: Arc::new(Candidates::new(collective, ranks, 0).unwrap()),
+                        algorithm: name,
+                        model: Model::tuned(constants, 2, ranks),
+                        block_bytes: 1 << bits,
+                        tile_bytes: 64 << 10,
+                        ns: 0.0,
+                    };
+                    sample.ns = sample.predicted_ns(constants);
                     samples.push(sample);
                 }
             }
@@ -134,6 +167,24 @@ mod tests {
             worst(found)
         );
         assert_eq!(fit(&samples, there), there, "what fits already stays");
+    }
+
+    #[test]
+    fn what_was_quicker_is_chosen_even_if_predictions_are_further_off() {
+        let start = Constants::default();
+        let mut samples = samples(start);
+        let regrets = |samples: &[Sample], constants| {
+            samples.iter().filter(|sample| sample.regret(samples, constants).is_some()).count()
+        };
+        assert_eq!(regrets(&samples, start), 0);
+        let is_slow = |sample: &&mut Sample| {
+            (sample.algorithm, sample.block_bytes, sample.model.local_ranks) == ("twoshot", 1 << 18, 2)
+                && sample.candidates.collective() == Collective::AllReduce
+        };
+        samples.iter_mut().filter(is_slow).for_each(|sample| sample.ns *= 1.3);
+        assert_eq!(regrets(&samples, start), 1, "the other one was quicker");
+        let found = fit(&samples, start);
+        assert_eq!(regrets(&samples, found), 0, "{found:?}");
     }
 
     #[test]
