@@ -6,9 +6,9 @@ use crate::ring::{Body, Corrupt, INLINE_BYTES, Passing, SHORT_BYTES};
 use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
-use ccl_core::simd::{Piece, PieceMut, Store};
+use ccl_core::simd::{Merge, Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, too_long};
-use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId};
+use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Taken, take};
 use ccl_core::{Error, Rank, Result};
 
 /// The sending end for one or more links.
@@ -186,6 +186,15 @@ impl Fabric for ShmTransport {
             link.release(&mut self.pool, &mut self.passed).map_err(|c| corrupt(link.key.from, c))?;
         if was_held { Ok(()) } else { Err(not_held("release")) }
     }
+
+    #[inline]
+    fn take(&mut self, from: ReceiverId, tag: u64, merge: &Merge<'_>) -> Result<Taken> {
+        let Some(link) = self.incoming.get_mut(from.0 as usize) else { return Err(no_such_end(from.0)) };
+        match link.take_short(tag, merge).map_err(|c| corrupt(link.key.from, c))? {
+            Some(taken) => Ok(taken),
+            None => self.take_longer(from, tag, merge),
+        }
+    }
 }
 
 impl ShmTransport {
@@ -267,6 +276,12 @@ impl ShmTransport {
         slot.copy_from(piece);
         self.publish(to, tag)?;
         Ok(true)
+    }
+
+    /// A piece that is in a slot, or in memory that is lent or offered.
+    #[inline(never)]
+    fn take_longer(&mut self, from: ReceiverId, tag: u64, merge: &Merge<'_>) -> Result<Taken> {
+        take(self, from, tag, merge)
     }
 
     /// Looks at a piece that names lent memory of which we knew nothing yet.

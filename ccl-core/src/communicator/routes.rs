@@ -13,10 +13,10 @@ use crate::config::Config;
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
-use crate::simd::{Piece, PieceMut};
+use crate::simd::{Merge, Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Transport,
-    UserMemory, Window,
+    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Taken,
+    Transport, UserMemory, Window,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -453,9 +453,15 @@ impl Fabric for Routes {
         transport.peek(ReceiverId(id))
     }
 
-    #[inline(always)]
+    #[inline]
     fn release(&mut self, from: ReceiverId) -> Result<()> {
         let (transport, id) = self.of(from.0);
         transport.release(ReceiverId(id))
+    }
+
+    #[inline(always)]
+    fn take(&mut self, from: ReceiverId, tag: u64, merge: &Merge<'_>) -> Result<Taken> {
+        let (transport, id) = self.of(from.0);
+        transport.take(ReceiverId(id), tag, merge)
     }
 }

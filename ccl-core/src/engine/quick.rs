@@ -3,8 +3,8 @@
 use super::schedule::{Code, Machine, Operand, READY};
 use super::task::{Bound, Span};
 use crate::error::Result;
-use crate::simd::{Buffers, Piece, Reducer, Source};
-use crate::transport::{Arrival, Fabric, ReceiverId, SenderId};
+use crate::simd::{Buffers, Merge, Piece, Reducer, Source};
+use crate::transport::{Fabric, ReceiverId, SenderId, Taken};
 
 /// A move of a call with one tile, none of whose pieces may travel by reference, between ranks that know the whole call.
 ///
@@ -137,21 +137,19 @@ impl Quick {
                 buffers.output().slice(keep.at, keep.len).copy_from(piece);
             }
         } else if let Quick::Take { from, own, into, at } = self {
-            let Some(Arrival { piece, tag: theirs }) = fabric.peek(*from)? else { return Ok(Some(*at)) };
-            if theirs != tag || piece.len() != into.len {
-                return Ok(None);
-            }
             let sink = buffers.output().slice(into.at, into.len);
-            match own {
-                None => sink.copy_from(piece),
+            let merge = match own {
+                None => Merge::copy(sink),
                 Some(Own { part, is_first }) => {
                     let own = Source { piece: part.piece(buffers), scaled: part.is_input };
-                    let theirs = Source { piece, scaled: false };
-                    let (first, second) = if *is_first { (own, theirs) } else { (theirs, own) };
-                    reducer.apply_pair(first, second, sink);
+                    Merge::combine(reducer, own, *is_first, sink)
                 }
+            };
+            match fabric.take(*from, tag, &merge)? {
+                Taken::Done => {}
+                Taken::NotYet => return Ok(Some(*at)),
+                Taken::Another => return Ok(None),
             }
-            fabric.release(*from)?;
         } else if let Quick::Keep { from, into } = self {
             buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
         } else {

@@ -8,6 +8,7 @@
 
 mod copy;
 mod level;
+mod merge;
 mod narrow;
 mod number;
 mod op;
@@ -28,6 +29,7 @@ mod twin;
 mod wide;
 
 pub use level::Level;
+pub use merge::Merge;
 pub use piece::{Buffers, Piece, PieceMut, Store};
 pub use reducer::{Reducer, Source};
 pub(crate) use slab::Slab;

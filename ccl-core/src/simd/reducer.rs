@@ -159,19 +159,25 @@ impl Reducer {
         });
     }
 
-    /// [`apply`](Reducer::apply) for two sources and one sink.
+    /// [`apply`](Reducer::apply) for one sink, an own source and a piece that came in; `is_first`: the own one is the first of the two.
     #[inline(always)]
-    pub(crate) fn apply_pair(&self, first: Source, second: Source, sink: PieceMut) {
+    pub(super) fn apply_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
         let bytes = sink.len();
-        if bytes > self.short
-            || self.factor.is_some()
-            || first.piece.len() != bytes
-            || second.piece.len() != bytes
-        {
-            return self.apply(&[first, second], &[sink]);
+        if bytes > self.short || self.factor.is_some() || own.piece.len() != bytes || piece.len() != bytes {
+            return self.apply_longer_pair(own, piece, is_first, sink);
         }
+        let (own, piece) = (own.piece.as_ptr(), piece.as_ptr());
+        let (first, second) = if is_first { (own, piece) } else { (piece, own) };
         // SAFETY: all are so long; the kernel leaves a fraction of an element alone.
-        unsafe { (self.pair)(first.piece.as_ptr(), second.piece.as_ptr(), sink.as_mut_ptr(), bytes) }
+        unsafe { (self.pair)(first, second, sink.as_mut_ptr(), bytes) }
+    }
+
+    /// Apart, so that short pieces do not pay for the room.
+    #[inline(never)]
+    fn apply_longer_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
+        let theirs = Source { piece, scaled: false };
+        let sources = if is_first { [own, theirs] } else { [theirs, own] };
+        self.apply(&sources, &[sink]);
     }
 
     /// The kernel's part, which writes into the caches.

@@ -1,6 +1,6 @@
 //! Every kernel against plain arithmetic, and against the scalar twin, bit for bit.
 
-use super::{Level, Piece, PieceMut, Reducer, Source};
+use super::{Level, Merge, Piece, PieceMut, Reducer, Source};
 use crate::cluster::Random;
 use crate::element::{DataType, Factor, ReduceOp, reference};
 
@@ -246,21 +246,27 @@ fn every_level_gives_the_bits_of_the_scalar_twin() {
 #[test]
 fn a_pair_gives_the_bits_of_any_two_sources() {
     let mut random = Random::new(11);
-    let pair = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
-        reducer.apply_pair(from[0], from[1], into[0]);
+    let own_first = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
+        Merge::combine(reducer, from[0], true, into[0]).apply(from[1].piece);
+    };
+    let own_second = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
+        Merge::combine(reducer, from[1], false, into[0]).apply(from[0].piece);
     };
     for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
         for dtype in DataType::ALL {
             for Operator { op, .. } in operators(dtype, &mut random) {
                 let reducer = Reducer::at(level, dtype, op, RANKS.into()).expect("valid");
                 for bytes in [0, 8, 16, 24, 56, 64, 72] {
-                    let case = Case::draw(dtype, &mut random, 2, 1, bytes / dtype.size());
-                    let (ours, right) = (case.clone().run_with(&reducer, pair), case.run(&reducer));
-                    assert_eq!(
-                        canonical(dtype, &ours[0]),
-                        canonical(dtype, &right[0]),
-                        "{level} {dtype} {op}: {bytes} bytes"
-                    );
+                    let mut case = Case::draw(dtype, &mut random, 2, 1, bytes / dtype.size());
+                    // What comes in was scaled by its owner.
+                    case.scaled[1] = false;
+                    let (ours, right) =
+                        (case.clone().run_with(&reducer, own_first), case.clone().run(&reducer));
+                    let what = format!("{level} {dtype} {op}: {bytes} bytes");
+                    assert_eq!(canonical(dtype, &ours[0]), canonical(dtype, &right[0]), "{what}");
+                    case.scaled.swap(0, 1);
+                    let (ours, right) = (case.clone().run_with(&reducer, own_second), case.run(&reducer));
+                    assert_eq!(canonical(dtype, &ours[0]), canonical(dtype, &right[0]), "{what}, own second");
                 }
             }
         }

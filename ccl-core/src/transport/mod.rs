@@ -99,7 +99,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::{Placement, Rank};
-use crate::simd::{Piece, PieceMut};
+use crate::simd::{Merge, Piece, PieceMut};
 use std::any::Any;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -154,6 +154,17 @@ pub enum Refer {
     NoCredit,
     /// The peers cannot see this memory, for now or at all: reserve a slot.
     NotMapped,
+}
+
+/// What came of [`Fabric::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is done, and the piece given back.
+    Done,
+    /// No piece has come.
+    NotYet,
+    /// The next piece is another one: of another call, or of another length. It can be peeked at.
+    Another,
 }
 
 /// Memory for calls that are to come.
@@ -270,6 +281,29 @@ pub trait Fabric {
 
     /// Gives back the piece that `peek` gave.
     fn release(&mut self, from: ReceiverId) -> Result<()>;
+
+    /// Merges the next piece if it has come, carries this tag and is as long as it must be, and gives it back, all at once: what
+    /// `peek`, the engine's part and `release` come to.
+    #[inline]
+    fn take(&mut self, from: ReceiverId, tag: u64, merge: &Merge<'_>) -> Result<Taken> {
+        take(self, from, tag, merge)
+    }
+}
+
+/// [`Fabric::take`] in its steps.
+pub fn take<F: Fabric + ?Sized>(
+    fabric: &mut F,
+    from: ReceiverId,
+    tag: u64,
+    merge: &Merge<'_>,
+) -> Result<Taken> {
+    let Some(Arrival { piece, tag: theirs }) = fabric.peek(from)? else { return Ok(Taken::NotYet) };
+    if theirs != tag || piece.len() != merge.bytes() {
+        return Ok(Taken::Another);
+    }
+    merge.apply(piece);
+    fabric.release(from)?;
+    Ok(Taken::Done)
 }
 
 /// The set-up of a transport: one object per rank and communicator.

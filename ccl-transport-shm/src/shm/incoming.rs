@@ -9,8 +9,8 @@ use crate::pool::{Place, Pool};
 use crate::ring::{
     Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, Passing, ROOM_BYTES, RecvEnd, SHORT_BYTES,
 };
-use ccl_core::simd::Piece;
-use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
+use ccl_core::simd::{Merge, Piece};
+use ccl_core::transport::{Arrival, Counters, LinkKey, Offer, Taken};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -104,11 +104,7 @@ impl Incoming {
         };
         let len = message.len as usize;
         let at: *const u8 = match message.body {
-            Body::Line if len <= INLINE_BYTES => self.entry().inline.get().cast::<u8>(),
-            // SAFETY: as many rooms as entries lie in `peer`, which lives as long as `self`.
-            Body::Line if len <= SHORT_BYTES => unsafe {
-                self.rooms.add(self.end.at() * ROOM_BYTES).as_ptr()
-            },
+            Body::Line => self.short(self.entry(), len)?,
             Body::Slot { number, at, passing } => {
                 let is_back = passing == Passing::Back;
                 let segment = if is_back { &self.own } else { &self.peer };
@@ -127,12 +123,48 @@ impl Incoming {
                 None => return Ok(Look::Unknown),
             },
             Body::Offered => self.offered(&message)?,
-            Body::Line => return Err(OUTSIDE),
         };
         self.held = Some(Held { len: message.len, body: message.body, wraps: message.wraps });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
         // they are held, or in what was offered until they are released; and they are not written until then.
         Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
+    }
+
+    /// Merges the next piece, as [`Fabric::take`](ccl_core::transport::Fabric::take) does; `None`, and nothing is done, unless it is in its line or in the room beside it.
+    #[inline(always)]
+    pub(crate) fn take_short(&mut self, tag: u64, merge: &Merge<'_>) -> Result<Option<Taken>, Corrupt> {
+        // SAFETY: as in `entry`, written out because `self` changes before the bytes are read.
+        let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
+        let Some(Message { len, tag: theirs, body, wraps }) = self.end.peek(entry)? else {
+            self.counters.stalls += 1;
+            return Ok(Some(Taken::NotYet));
+        };
+        if body != Body::Line {
+            return Ok(None);
+        }
+        if theirs != tag || len as usize != merge.bytes() {
+            return Ok(Some(Taken::Another));
+        }
+        let at = self.short(entry, len as usize)?;
+        // SAFETY: the bytes lie in `peer`'s mapping, and are not written before the entry is returned, below.
+        merge.apply(unsafe { Piece::new(at, len as usize) });
+        self.held = None;
+        self.counters.inline += u64::from(len as usize <= INLINE_BYTES);
+        self.give_back(len, wraps);
+        Ok(Some(Taken::Done))
+    }
+
+    /// Where the bytes of the next message are, whose entry this is, if they take no slot.
+    #[inline(always)]
+    fn short(&self, entry: &Entry, len: usize) -> Result<*const u8, Corrupt> {
+        if len <= INLINE_BYTES {
+            Ok(entry.inline.get().cast())
+        } else if len <= SHORT_BYTES {
+            // SAFETY: as many rooms as entries lie in `peer`, which lives as long as `self`.
+            Ok(unsafe { self.rooms.add(self.end.at() * ROOM_BYTES).as_ptr() })
+        } else {
+            Err(OUTSIDE)
+        }
     }
 
     /// Where bytes of lent memory are; `None` if we do not know that memory. Not inlined: pieces in it are long.
@@ -231,6 +263,13 @@ impl Incoming {
                 self.counters.direct_bytes += u64::from(len);
             }
         }
+        self.give_back(len, wraps);
+        Ok(true)
+    }
+
+    /// Returns the entry of a message of this length. Wakes a sender that sleeps for it.
+    #[inline(always)]
+    fn give_back(&mut self, len: u32, wraps: bool) {
         // SAFETY: in `peer`, which lives as long as `self`; any bytes are a valid credit line.
         self.end.release(wraps, unsafe { self.credit.as_ref() });
         self.counters.pieces += 1;
@@ -240,7 +279,6 @@ impl Incoming {
         if bell.must_ring(CREDIT) {
             crate::park::wake(bell);
         }
-        Ok(true)
     }
 
     /// Whether a piece is there that nobody has peeked at, and this was not told before. An impossible

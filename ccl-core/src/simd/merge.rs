@@ -1,0 +1,46 @@
+//! What becomes of a piece that comes in.
+
+use super::{Piece, PieceMut, Reducer, Source};
+
+/// A piece that comes in becomes what is in a sink, as it is or combined with a source of this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Merge<'a> {
+    sink: PieceMut,
+    own: Option<Own<'a>>,
+}
+
+/// What a piece is combined with.
+#[derive(Clone, Copy, Debug)]
+struct Own<'a> {
+    source: Source,
+    reducer: &'a Reducer,
+    /// Whether it is the first of the two.
+    is_first: bool,
+}
+
+impl<'a> Merge<'a> {
+    /// The piece is copied.
+    #[inline(always)]
+    pub fn copy(sink: PieceMut) -> Merge<'a> {
+        Merge { sink, own: None }
+    }
+
+    /// The piece comes second or, unless `is_first`, first.
+    #[inline(always)]
+    pub(crate) fn combine(reducer: &'a Reducer, source: Source, is_first: bool, sink: PieceMut) -> Merge<'a> {
+        Merge { sink, own: Some(Own { source, is_first, reducer }) }
+    }
+
+    /// How long the piece must be.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.sink.len()
+    }
+
+    /// Does it. Panics where the piece is not as long as the sink.
+    #[inline(always)]
+    pub fn apply(&self, piece: Piece) {
+        let Some(Own { source, is_first, reducer }) = self.own else { return self.sink.copy_from(piece) };
+        reducer.apply_pair(source, piece, is_first, self.sink);
+    }
+}
