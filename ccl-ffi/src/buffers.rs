@@ -31,12 +31,17 @@ pub(crate) unsafe fn even<'a>(
     send: *const c_void,
     recv: *mut c_void,
 ) -> Result<Buffers<'a>> {
-    let bytes = |blocks: u32| block_bytes(call.count, call.dtype, blocks);
+    let block = block_bytes(call.count, call.dtype, 1)?;
+    let bytes = |blocks: u32| match blocks {
+        0 => Ok(0),
+        1 => Ok(block),
+        more => block_bytes(call.count, call.dtype, more),
+    };
     let reads = bytes(call.collective.input_blocks(size, rank, call.root))?;
     let writes = bytes(call.collective.output_blocks(size, rank, call.root))?;
     check_null(call.collective, rank, (send, reads), (recv, writes))?;
     // Where the own block of a buffer lies that is written, or read, and so has a length.
-    let own = |buffer: usize| buffer.wrapping_add(rank as usize * call.count * call.dtype.size());
+    let own = |buffer: usize| buffer.wrapping_add(rank as usize * block);
     let in_place = reads > 0
         && writes > 0
         && match call.collective {

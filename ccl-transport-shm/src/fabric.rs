@@ -158,10 +158,16 @@ impl Fabric for ShmTransport {
 
     #[inline]
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
-        if piece.len() > INLINE_BYTES {
-            return self.send_longer(to, piece, tag);
+        // One link is most of all, and what is not as always is left to the other.
+        if let Some(Sender { links, reserved: None }) = self.senders.get(to.0 as usize)
+            && let [link] = **links
+            && let link = &mut self.outgoing[link as usize]
+            && link.is_easy(piece.len())
+        {
+            link.send_easily(piece, tag);
+            return Ok(true);
         }
-        self.send_short::<false>(to, piece, tag)
+        self.send_as_ever(to, piece, tag)
     }
 
     #[inline(never)]
@@ -242,39 +248,24 @@ impl ShmTransport {
         }
     }
 
-    /// A piece that takes no slot: in its line, or in the room beside it.
-    #[inline(always)]
-    fn send_short<const IN_ROOM: bool>(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    #[inline(never)]
+    fn send_as_ever(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+        if piece.len() > SHORT_BYTES {
+            let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+            slot.copy_from(piece);
+            self.publish(to, tag)?;
+            return Ok(true);
+        }
         let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
         if sender.reserved.is_some() {
             return Err(not_held("send"));
-        }
-        // One link is most of all: nothing is looked up twice.
-        if let &[link] = &*sender.links {
-            let link = &mut self.outgoing[link as usize];
-            if !link.take_credit(false, &mut self.pool)? {
-                return Ok(false);
-            }
-            link.send::<IN_ROOM>(piece, tag)?;
-            return Ok(true);
         }
         if !self.take_credits(to, false)? {
             return Ok(false);
         }
         for &link in &self.senders[to.0 as usize].links {
-            self.outgoing[link as usize].send::<IN_ROOM>(piece, tag)?;
+            self.outgoing[link as usize].send(piece, tag)?;
         }
-        Ok(true)
-    }
-
-    #[inline(never)]
-    fn send_longer(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
-        if piece.len() <= SHORT_BYTES {
-            return self.send_short::<true>(to, piece, tag);
-        }
-        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
-        slot.copy_from(piece);
-        self.publish(to, tag)?;
         Ok(true)
     }
 

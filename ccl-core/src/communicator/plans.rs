@@ -1,6 +1,7 @@
 //! Plans that a communicator has made, bound to its links; calls that it has prepared.
 
 use super::{Call, fingerprint};
+use crate::ReduceOp;
 use crate::cost::Candidates;
 use crate::engine::{Layout, Schedule, Task};
 use crate::error::Result;
@@ -52,7 +53,23 @@ pub(super) struct Plans {
     by_plan: HashMap<PlanKey, usize>,
     pub(super) prepared: Vec<Prepared>,
     by_call: HashMap<(Call, bool), usize, BuildHasherDefault<CallHasher>>,
-    last: Option<((Call, bool), usize)>,
+    last: Option<Last>,
+}
+
+/// The call that was made last, in a form that takes two comparisons. One with a factor is not kept so.
+struct Last {
+    count: usize,
+    others: u64,
+    index: usize,
+}
+
+impl Last {
+    /// All that tells calls apart but their count; a factor apart.
+    #[inline(always)]
+    fn others(call: &Call, in_place: bool) -> u64 {
+        let codes = [call.collective as u8, call.dtype as u8, call.op.code(), u8::from(in_place)];
+        u64::from(u32::from_le_bytes(codes)) | u64::from(call.root) << u32::BITS
+    }
 }
 
 /// Prepared calls kept; with more the cache starts anew, so that a job whose sizes never repeat does not
@@ -64,16 +81,19 @@ impl Plans {
     #[inline(always)]
     pub(super) fn find(&mut self, call: &Call, in_place: bool) -> Option<usize> {
         match &self.last {
-            Some(((last, place), index)) if last == call && *place == in_place => Some(*index),
+            Some(last) if last.count == call.count && last.others == Last::others(call, in_place) => {
+                Some(last.index)
+            }
             _ => self.find_among_all(call, in_place),
         }
     }
 
     #[inline(never)]
     fn find_among_all(&mut self, call: &Call, in_place: bool) -> Option<usize> {
-        let key = (*call, in_place);
-        let index = *self.by_call.get(&key)?;
-        self.last = Some((key, index));
+        let index = *self.by_call.get(&(*call, in_place))?;
+        let has_factor = matches!(call.op, ReduceOp::PreMulSum(_));
+        let others = Last::others(call, in_place);
+        self.last = (!has_factor).then_some(Last { count: call.count, others, index });
         Some(index)
     }
 

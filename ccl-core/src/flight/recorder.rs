@@ -16,9 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Recorder {
     memory: Memory,
+    /// Calls that a ring has; a power of two.
     calls: usize,
-    /// Calls that the two rings have seen: collectives and transfers. Written by the calling thread only.
-    seen: [AtomicU64; 2],
+    /// Those of collectives and of transfers.
+    rings: [Ring; 2],
+}
+
+/// The calls of one kind.
+#[derive(Debug)]
+struct Ring {
+    /// Its first line.
+    first: usize,
+    /// Calls that it has seen. Written by the calling thread only.
+    seen: AtomicU64,
 }
 
 /// Whose record it is.
@@ -65,16 +75,17 @@ impl Recorder {
         line.put(3, u64::from(who.rank) | u64::from(who.ranks) << 32);
         line.put(4, u64::from(who.pid) | (calls as u64) << 32);
         line.publish(MAGIC);
-        Recorder { memory, calls, seen: Default::default() }
+        let rings = [0, 1].map(|ring| Ring { first: RINGS + ring * calls, seen: AtomicU64::new(0) });
+        Recorder { memory, calls, rings }
     }
 
     /// A call begins. `now_ns` where the clock was looked at.
     #[inline(always)]
     pub fn begin(&self, about: &About, sequence: u64, now_ns: Option<u64>) -> Entry {
-        let ring = usize::from(about.is_transfer());
-        let seen = self.seen[ring].load(Ordering::Relaxed) + 1;
-        self.seen[ring].store(seen, Ordering::Relaxed);
-        let at = RINGS + ring * self.calls + (seen as usize & (self.calls - 1));
+        let ring = &self.rings[usize::from(about.is_transfer())];
+        let seen = ring.seen.load(Ordering::Relaxed) + 1;
+        ring.seen.store(seen, Ordering::Relaxed);
+        let at = ring.first + (seen as usize & (self.calls - 1));
         let ticket = seen << STATE.count_ones();
         let line = &self.lines()[at];
         line.open(0);
@@ -127,7 +138,7 @@ impl Recorder {
         let Some(line) = self.running(entry) else { return };
         let ring = (entry.line as usize - RINGS) / self.calls;
         line.publish(0);
-        self.seen[ring].store((entry.ticket >> STATE.count_ones()) - 1, Ordering::Relaxed);
+        self.rings[ring].seen.store((entry.ticket >> STATE.count_ones()) - 1, Ordering::Relaxed);
     }
 
     /// The call's line, unless so many calls began since that it was taken for another one.

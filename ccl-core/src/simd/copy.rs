@@ -29,7 +29,7 @@ pub(super) fn copy(from: Piece, into: &[PieceMut]) {
 }
 
 /// Copies `len` bytes, which the two pieces that the addresses come from have.
-#[inline]
+#[inline(always)]
 pub(super) fn copy_one(from: *const u8, into: *mut u8, len: usize) {
     if ptr::eq(from, into) {
         return;

@@ -29,6 +29,9 @@ pub(crate) struct SendEnd {
     lap_before: u32,
     /// Entries that this lap has and that are ready: those of the lap before and of the shortest.
     sure: u32,
+    /// So many messages at least may be written, none of which is the last that is sure of the lap: nearly always there are some, and then there is
+    /// nothing to be decided.
+    easy: u32,
     /// The count of published messages when there was no credit last.
     starved: Option<u32>,
     /// Laps since then that the receiver has kept up with.
@@ -46,6 +49,7 @@ impl SendEnd {
             lap: laps.least,
             lap_before: 0,
             sure: laps.least,
+            easy: laps.least - 1,
             starved: None,
             calm: 0,
         }
@@ -58,8 +62,13 @@ impl SendEnd {
     }
 
     /// The entry of the message that comes so many after the next one, if it is known to be free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ahead(&self, messages: u32) -> Option<usize> {
+        if self.easy > messages { Some((self.at + messages) as usize) } else { self.further_ahead(messages) }
+    }
+
+    #[inline(never)]
+    fn further_ahead(&self, messages: u32) -> Option<usize> {
         let (at, waiting) = (self.at + messages, self.outstanding() + messages);
         if at < self.lap {
             return (at >= self.lap_before || waiting < self.lap_before).then_some(at as usize);
@@ -68,9 +77,13 @@ impl SendEnd {
         (at < self.lap && waiting < self.lap).then_some(at as usize)
     }
 
-    /// Whether the message after the next one goes into an entry that the lap before and the shortest one have, as nearly all do: then there is
-    /// nothing to be decided.
+    /// Whether there is a credit, and the message after the next one goes into an entry that is known to be ready.
     #[inline(always)]
+    pub(crate) fn is_easy(&self) -> bool {
+        self.easy > 0
+    }
+
+    /// Whether the message after the next one goes into an entry that the lap before and the shortest one have.
     pub(crate) fn goes_on(&self) -> bool {
         self.at + 1 < self.sure
     }
@@ -89,6 +102,16 @@ impl SendEnd {
     fn set_lap(&mut self, lap: u32) {
         self.lap = lap;
         self.sure = lap.min(self.lap_before.max(self.laps.least));
+        self.count_easy();
+    }
+
+    /// What changes with what is released, too.
+    fn count_easy(&mut self) {
+        // Where messages of the lap before are not known to be released, as many entries are free as those that are; else all of this lap.
+        let waits = self.at < self.lap_before && self.outstanding() > self.at;
+        let free =
+            if waits { self.lap_before.saturating_sub(self.outstanding()) } else { self.lap - self.at };
+        self.easy = free.min(self.sure.saturating_sub(self.at + 1));
     }
 
     /// Messages that are not known to be released.
@@ -118,6 +141,7 @@ impl SendEnd {
             return Err(Corrupt("it released more messages than it was sent"));
         }
         self.released = now;
+        self.count_easy();
         Ok(more)
     }
 
@@ -139,6 +163,7 @@ impl SendEnd {
         debug_assert!(self.has_credit());
         self.published = self.published.wrapping_add(1);
         self.at += 1;
+        self.easy = self.easy.saturating_sub(1);
         entry.write(self.published, &Message { len, tag, body, wraps });
     }
 

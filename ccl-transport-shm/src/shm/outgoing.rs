@@ -258,18 +258,34 @@ impl Outgoing {
     }
 
     /// Puts a message that takes no slot into the line, or into the room beside it, and hands it over. The caller holds a credit.
-    #[inline(always)]
-    pub(crate) fn send<const IN_ROOM: bool>(&mut self, piece: Piece, tag: u64) -> CoreResult<()> {
-        if IN_ROOM {
+    #[inline]
+    pub(crate) fn send(&mut self, piece: Piece, tag: u64) -> CoreResult<()> {
+        if piece.len() > INLINE_BYTES {
             self.make_room()?;
         }
-        let room = if IN_ROOM { self.room_piece(piece.len()) } else { self.line_piece(piece.len()) };
-        room.copy_from(piece);
+        self.inline_piece(piece.len()).copy_from(piece);
         self.publish(tag, piece.len(), Body::Line);
         Ok(())
     }
 
-    /// Hands over the message. Wakes a receiver that sleeps. Inlined, so that a message in the line takes no decisions.
+    /// Whether a message of this length takes no slot and may be sent with nothing to be decided.
+    #[inline(always)]
+    pub(crate) fn is_easy(&self, len: usize) -> bool {
+        (len <= INLINE_BYTES || len <= SHORT_BYTES && self.has_rooms) && self.end.is_easy() && !self.reserved
+    }
+
+    /// [`send`](Outgoing::send) for one that [is easy](Outgoing::is_easy).
+    #[inline(always)]
+    pub(crate) fn send_easily(&mut self, piece: Piece, tag: u64) {
+        self.starved = false;
+        self.inline_piece(piece.len()).copy_from(piece);
+        // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
+        let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
+        self.end.publish(entry, tag, piece.len() as u32, Body::Line, false);
+        self.sent(piece.len(), Body::Line);
+    }
+
+    /// Hands over the message. Inlined, so that a message in the line takes no decisions.
     #[inline(always)]
     pub(crate) fn publish(&mut self, tag: u64, len: usize, body: Body) {
         self.reserved = false;
@@ -281,7 +297,7 @@ impl Outgoing {
             Body::Lent { .. } => self.note(LENT),
             Body::Offered => {}
         }
-        let wraps = !self.end.goes_on() && (self.end.ends_lap() || !self.go_beyond());
+        let wraps = !self.end.is_easy() && !self.end.goes_on() && (self.end.ends_lap() || !self.go_beyond());
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
         self.end.publish(entry, tag, len as u32, body, wraps);
@@ -289,6 +305,12 @@ impl Outgoing {
             // SAFETY: as in `credit`, written out for the same reason.
             self.end.begin_lap(unsafe { self.credit.as_ref() });
         }
+        self.sent(len, body);
+    }
+
+    /// What follows when a message was handed over. Wakes a receiver that sleeps.
+    #[inline(always)]
+    fn sent(&mut self, len: usize, body: Body) {
         self.prefetch(len);
         self.counters.pieces += 1;
         self.counters.bytes += len as u64;
