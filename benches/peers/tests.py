@@ -4,6 +4,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -68,6 +69,25 @@ class Choice(unittest.TestCase):
     def test_names_of_configurations_differ(self):
         names = [c.name for c in (*configurations.PEERS, *configurations.OUR_CONFIGURATIONS)]
         self.assertEqual(len(set(names)), len(names))
+
+
+class Probes(unittest.TestCase):
+    def test_a_run_is_noisy_if_the_machine_was_before_or_after(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(measure, "PROBES", 1):
+            answers = pathlib.Path(folder, "answers")
+            probe = pathlib.Path(folder, "probe")
+            # Each time the next line.
+            probe.write_text(f"#!/bin/sh\nhead -n1 {answers}; sed -i 1d {answers}\n")
+            probe.chmod(0o755)
+            with unittest.mock.patch.object(measure, "driver", lambda name: probe):
+                machine = measure.Machine([], print)
+                for before, after, noisy in ((30, 31, False), (29, 200, True), (200, 30, True), (40, 50, False)):
+                    answers.write_text(f"{before}\t12\n{after}\t11\n")
+                    self.assertEqual(machine.run(["printf", "cell\t1\n"]), ([["cell", "1"]], noisy, ""))
+                self.assertEqual((machine.quietest, len(machine.copies)), (29, 8))
+                answers.write_text("30\t12\n30\t11\n")
+                lines, noisy, why = machine.run(["sh", "-c", "echo gone >&2; exit 3"])
+                self.assertEqual((lines, noisy, why), ([], False, "exit status 3: gone"))
 
 
 class Targets(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""Runs drivers. A run is one configuration over some cells, behind a probe of how quiet the machine is."""
+"""Runs drivers. A run is one configuration over some cells, between two probes of how quiet the machine is."""
 import dataclasses
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from .cells import Cell
 from .configurations import driver
 
 NOISY = 3.0
-"""A run is noisy whose probe took this many times as long as the quickest of all."""
-PROBES = 8
+"""A run is noisy one of whose probes took this many times as long as the quickest of all."""
+PROBES = 40
 PAUSE = 0.25
 LIMIT = 90.0
 """Seconds after which a run is ended."""
@@ -25,7 +25,7 @@ class Sample:
 
 
 class Machine:
-    """Runs commands, each after a probe; `prefix` stands before each, like `nice` or a lock."""
+    """Runs commands, each between two probes; `prefix` stands before each, like `nice` or a lock."""
 
     def __init__(self, prefix, say):
         self.prefix = prefix
@@ -35,9 +35,9 @@ class Machine:
 
     def run(self, words, environment=None):
         """What the command printed, as lines of fields; whether the machine was noisy; why it failed, or ''."""
-        # The probe and the command are one for the prefix, so that nothing comes between.
+        # The probes and the command are one for the prefix, so that nothing comes between. Cores may move apart meanwhile.
         limit = f"{NOISY * self.quietest:.0f}" if self.quietest < float("inf") else "0"
-        script = 'probe=$1; shift; "$probe" $1 $2 $3; shift 3; exec "$@"'
+        script = 'probe=$1; shift; "$probe" $1 $2 $3; shift 3; "$@"; code=$?; printf "after\\t"; "$probe"; exit $code'
         probe = [driver("probe"), limit, str(PROBES), str(PAUSE)]
         words = [*self.prefix, "timeout", "-k", "5", str(LIMIT), "sh", "-c", script, "sh", *probe, *words]
         done = subprocess.run(
@@ -46,10 +46,12 @@ class Machine:
         lines = [line.split("\t") for line in done.stdout.splitlines()]
         if not lines or len(lines[0]) != 2:
             sys.exit(f"error: {' '.join(words[:3])} …: no probe: {done.stderr.strip()[-300:]}")
-        (one_way, copy), lines = (float(value) for value in lines[0]), lines[1:]
-        noisy = one_way > NOISY * self.quietest
-        self.quietest = min(self.quietest, one_way)
-        self.copies.append(copy)
+        probes, lines = [lines[0], *(fields[1:] for fields in lines if fields[0] == "after")], lines[1:]
+        lines = [fields for fields in lines if fields[0] != "after"]
+        one_ways = [float(one_way) for one_way, _ in probes]
+        noisy = max(one_ways) > NOISY * self.quietest
+        self.quietest = min(self.quietest, *one_ways)
+        self.copies += (float(copy) for _, copy in probes)
         why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1][:160]
         return lines, noisy, why and f"exit status {done.returncode}: {why}"
 
@@ -127,7 +129,7 @@ def everything(machine, results, cells, configurations, ours, options):
     """Each group of cells in turn: every configuration over all its cells, then, `repeats` - 1 times, ours again over
     all of them and each peer's where it is within `options.contend` of the best. `options.only` may hold, from an
     earlier run, the cells that each configuration is measured in. Ours and the
-    best peers get one more run where all were noisy."""
+    best peers get up to as many runs more where all were noisy."""
     start, split = time.monotonic(), groups(cells)
 
     def one(configuration, some):
@@ -152,11 +154,12 @@ def everything(machine, results, cells, configurations, ours, options):
                 some = group if configuration.library == ours else wanted.get(configuration.name)
                 if some:
                     one(configuration, some)
-        wanted = contenders(results, group, ours, 1.0)
-        for configuration in fitting:
-            some = group if configuration.library == ours else wanted.get(configuration.name, [])
-            if noisy := [c for c in some if (s := results.best(c, configuration.name)) and s.noisy]:
-                one(configuration, noisy)
+        for _ in range(options.repeats):
+            wanted = contenders(results, group, ours, 1.0)
+            for configuration in fitting:
+                some = group if configuration.library == ours else wanted.get(configuration.name, [])
+                if noisy := [c for c in some if (s := results.best(c, configuration.name)) and s.noisy]:
+                    one(configuration, noisy)
 
 
 def overlap(machine):
