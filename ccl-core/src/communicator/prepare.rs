@@ -40,11 +40,12 @@ pub struct Explanation {
 const PROVE_UP_TO: u32 = 64;
 
 /// From which sizes memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
-/// rank and with up to four ranks on each. Ranks that are all on hosts of their own share no caches: there a copy has only to take
+/// rank and with up to four ranks on each: there who waits for a release gives the core away once more. Ranks that are all on hosts of their own share no caches: there a copy has only to take
 /// longer than the network's last acknowledgement, for which a call waits that has sent references.
 pub(super) fn refer_from(is_crowded: bool, are_apart: bool) -> ReferFrom {
     ReferFrom {
         piece: 8 << 10,
+        piece_of_one_step: if is_crowded { 16 << 10 } else { 8 << 10 },
         written_buffer: if are_apart { 64 << 10 } else { 2 << 20 },
         rooted_buffer: if is_crowded { 256 << 10 } else { 0 },
     }

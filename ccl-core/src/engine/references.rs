@@ -6,7 +6,7 @@ use super::schedule::{Code, Lane, Machine, Operand, Schedule};
 use super::stages::StageInCall;
 use super::task::Task;
 use crate::error::{Error, Result};
-use crate::plan::{self, Program, Rank, Referent, Spec};
+use crate::plan::{self, Collective, Program, Rank, Referent, Spec};
 use crate::simd::{Buffers, Piece, Source};
 use crate::transport::{Fabric, SenderId};
 use crate::verify::May;
@@ -39,6 +39,8 @@ impl Refers {
 pub struct ReferFrom {
     /// Bytes of a piece: shorter ones are copied sooner than their release is waited for.
     pub piece: usize,
+    /// The same in a call of one step, which with slots ends while others still read.
+    pub piece_of_one_step: usize,
     /// Bytes of a buffer where the plan writes to what is referred to. In a shorter one the lines that are
     /// written still lie in the cache of the peer that has read them, and taking them away from there costs more than a
     /// copy does.
@@ -50,19 +52,28 @@ pub struct ReferFrom {
 
 impl ReferFrom {
     /// Never.
-    const NEVER: ReferFrom =
-        ReferFrom { piece: usize::MAX, written_buffer: usize::MAX, rooted_buffer: usize::MAX };
+    const NEVER: ReferFrom = ReferFrom {
+        piece: usize::MAX,
+        piece_of_one_step: usize::MAX,
+        written_buffer: usize::MAX,
+        rooted_buffer: usize::MAX,
+    };
     /// As early as can be.
-    pub const ALWAYS: ReferFrom = ReferFrom { piece: 1, written_buffer: 0, rooted_buffer: 0 };
+    pub const ALWAYS: ReferFrom =
+        ReferFrom { piece: 1, piece_of_one_step: 1, written_buffer: 0, rooted_buffer: 0 };
 
     /// The same for calls of one kind.
     pub(super) fn in_call(&self, layout: &Layout) -> ReferInCall {
+        let Spec { collective, parts, .. } = layout.spec;
         let longest = layout.input_bytes().max(layout.output_bytes());
-        let is_short = layout.spec.collective.rooted() && longest < self.rooted_buffer;
-        ReferInCall {
-            piece: if is_short { usize::MAX } else { self.piece },
-            to_written: longest >= self.written_buffer,
-        }
+        // Ranks that reduce a part each wait for one another in any case.
+        let has_steps = collective == Collective::AllReduce && parts > 1;
+        let piece = match has_steps {
+            _ if collective.rooted() && longest < self.rooted_buffer => usize::MAX,
+            true => self.piece,
+            false => self.piece_of_one_step,
+        };
+        ReferInCall { piece, to_written: longest >= self.written_buffer }
     }
 }
 
@@ -240,6 +251,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DataType;
     use crate::algorithms::{Algorithm, OneShot, TwoShot};
     use crate::engine::idle::Ends;
     use crate::plan::{Collective, Spec};
@@ -254,6 +266,19 @@ mod tests {
         schedule.allow_references(&program, &may, ReferFrom::ALWAYS).unwrap();
         let refers = schedule.machine.moves.iter().map(|code| code.refers);
         refers.filter(|refers| refers.may.apart).map(|refers| refers.is_kept).collect()
+    }
+
+    #[test]
+    fn calls_of_one_step_refer_to_longer_pieces_only() {
+        let from = ReferFrom { piece: 8, piece_of_one_step: 16, written_buffer: 0, rooted_buffer: 1 << 20 };
+        let piece = |algorithm: &dyn Algorithm, collective| {
+            let spec = Spec::new(collective, 4, 0, algorithm.parts(collective, 4.into()).unwrap());
+            from.in_call(&Layout::new(&spec, 0, 64, DataType::F32, 1 << 20).unwrap()).piece
+        };
+        assert_eq!(piece(&TwoShot, Collective::AllReduce), 8);
+        assert_eq!(piece(&OneShot, Collective::AllReduce), 16);
+        assert_eq!(piece(&OneShot, Collective::AllGather), 16);
+        assert_eq!(piece(&OneShot, Collective::Broadcast), usize::MAX);
     }
 
     #[test]
