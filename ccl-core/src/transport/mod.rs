@@ -26,6 +26,7 @@
 //! 2. Between `peek` and `release` the bytes do not change.
 //! 3. [`release`](Fabric::release) returns the slot and its credit. All reads happen before the sender's
 //!    next write to it.
+//! 4. [`take`](Fabric::take) is all of this at once for a piece that only goes to one place, as short ones mostly do.
 //!
 //! A sender may have several peers ([`Links`](crate::plan::Links)): then the slot is written once, and
 //! each peer sees it on its own link; a transport that cannot share a slot copies it at `publish`. It
@@ -111,10 +112,12 @@ pub mod conformance;
 mod directory;
 mod local;
 pub mod misuse;
+mod taking;
 pub mod window;
 
 pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
+pub use taking::{Taken, take};
 pub use window::{DmaBuf, Window};
 
 /// Names a link: pieces go from `from` to `to`.
@@ -154,17 +157,6 @@ pub enum Refer {
     NoCredit,
     /// The peers cannot see this memory, for now or at all: reserve a slot.
     NotMapped,
-}
-
-/// What came of [`Fabric::take`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// It is done, and the piece given back.
-    Done,
-    /// No piece has come.
-    NotYet,
-    /// The next piece is another one: of another call, or of another length. It can be peeked at.
-    Another,
 }
 
 /// Memory for calls that are to come.
@@ -288,22 +280,6 @@ pub trait Fabric {
     fn take(&mut self, from: ReceiverId, tag: u64, merge: &Merge<'_>) -> Result<Taken> {
         take(self, from, tag, merge)
     }
-}
-
-/// [`Fabric::take`] in its steps.
-pub fn take<F: Fabric + ?Sized>(
-    fabric: &mut F,
-    from: ReceiverId,
-    tag: u64,
-    merge: &Merge<'_>,
-) -> Result<Taken> {
-    let Some(Arrival { piece, tag: theirs }) = fabric.peek(from)? else { return Ok(Taken::NotYet) };
-    if theirs != tag || piece.len() != merge.bytes() {
-        return Ok(Taken::Another);
-    }
-    merge.apply(piece);
-    fabric.release(from)?;
-    Ok(Taken::Done)
 }
 
 /// The set-up of a transport: one object per rank and communicator.

@@ -1,0 +1,32 @@
+//! Short pieces that come in, taken in one call.
+
+use super::{Arrival, Fabric, ReceiverId};
+use crate::error::Result;
+use crate::simd::Merge;
+
+/// What came of [`Fabric::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is done, and the piece given back.
+    Done,
+    /// No piece has come.
+    NotYet,
+    /// The next piece is another one: of another call, or of another length. It can be peeked at.
+    Another,
+}
+
+/// [`Fabric::take`] in its steps.
+pub fn take<F: Fabric + ?Sized>(
+    fabric: &mut F,
+    from: ReceiverId,
+    tag: u64,
+    merge: &Merge<'_>,
+) -> Result<Taken> {
+    let Some(Arrival { piece, tag: theirs }) = fabric.peek(from)? else { return Ok(Taken::NotYet) };
+    if theirs != tag || piece.len() != merge.bytes() {
+        return Ok(Taken::Another);
+    }
+    merge.apply(piece);
+    fabric.release(from)?;
+    Ok(Taken::Done)
+}
