@@ -205,7 +205,7 @@ impl Fabric for ShmTransport {
 
 impl ShmTransport {
     /// A credit on every link of a sender, if there is one; of those for slots, where the message will be in one. Always
-    /// inlined, as what it calls: it is on every message's path.
+    /// inlined, as what it calls: it is on the path of every message in a slot.
     #[inline(always)]
     pub(crate) fn take_credits(&mut self, to: SenderId, in_slot: bool) -> Result<bool> {
         for &link in &self.senders[to.0 as usize].links {
@@ -248,6 +248,7 @@ impl ShmTransport {
         }
     }
 
+    /// A piece of any length to any number of links, also where something has to be decided.
     #[inline(never)]
     fn send_as_ever(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
         if piece.len() > SHORT_BYTES {

@@ -39,6 +39,7 @@ impl Sample {
         let call =
             |sample: &Sample| (sample.candidates.collective(), sample.model.local_ranks, sample.block_bytes);
         let is_rival = |other: &&Sample| call(other) == call(self) && other.algorithm != self.algorithm;
+        // Most have none, and to choose takes longest.
         all.iter().find(is_rival)?;
         let chosen = self.choose(constants, None).algorithm.name();
         let chosen = all.iter().filter(is_rival).find(|rival| rival.algorithm == chosen)?;

@@ -44,7 +44,7 @@ impl Prepared {
     }
 }
 
-/// The cache. A job makes the same few calls over and over; the last one is found by one comparison.
+/// The cache. A job makes the same few calls over and over; the last one is found by two comparisons.
 #[derive(Default)]
 pub(super) struct Plans {
     /// Profiles of the algorithms for a collective and root.

@@ -297,7 +297,7 @@ impl Outgoing {
             Body::Lent { .. } => self.note(LENT),
             Body::Offered => {}
         }
-        let wraps = !self.end.is_easy() && !self.end.goes_on() && (self.end.ends_lap() || !self.go_beyond());
+        let wraps = !self.end.goes_on() && (self.end.ends_lap() || !self.go_beyond());
         // SAFETY: as in `entry`, written out because `end` is borrowed at the same time.
         let entry = unsafe { self.entries.add(self.end.at()).as_ref() };
         self.end.publish(entry, tag, len as u32, body, wraps);
