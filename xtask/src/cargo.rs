@@ -1,7 +1,7 @@
 //! The checks that are one or two calls of cargo.
 
-use crate::shell::{command, root, run, target, tee};
-use crate::tally::{Outcome, count_tests};
+use crate::shell::{Printed, command, root, run, target, tee};
+use crate::tally::{Outcome, count_tests, last_words};
 use crate::tools;
 use std::process::Command;
 
@@ -85,11 +85,12 @@ pub(crate) fn tsan() -> Outcome {
 fn tests(command: &mut Command) -> Outcome {
     match tee(command) {
         Err(why) => Outcome::Failed(why),
-        Ok((success, output)) => match count_tests(&output) {
-            Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
+        Ok(Printed { success, output, errors }) => match count_tests(&output) {
+            // A report of ThreadSanitizer ends a program so: each of its tests has passed.
             Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
-                Outcome::Failed("a test program did not build or died".into())
+                Outcome::Failed(format!("a test program did not build or died{}", last_words(&errors)))
             }
+            Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
             counted => counted,
         },
     }

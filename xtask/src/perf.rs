@@ -1,7 +1,7 @@
 //! The perf programs as users run them: between processes and between threads, all types and operators.
 //! They check their own data and say so by their exit status.
 
-use crate::shell::{command, run, target, tee};
+use crate::shell::{Printed, command, run, target, tee};
 use crate::tally::Outcome;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ fn programs() -> Result<PathBuf, String> {
 
 fn right(programs: &Path, line: &str) -> Result<(), String> {
     let program = programs.join(line);
-    let (success, output) = tee(&mut command(&program.to_string_lossy()))?;
+    let Printed { success, output, .. } = tee(&mut command(&program.to_string_lossy()))?;
     if !success || !output.contains("# Out of bounds values : 0 OK") {
         return Err(format!("{line}: {}", output.lines().last().unwrap_or("no output")));
     }

@@ -1,6 +1,6 @@
 //! Running other programs, and where the repository lies.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,22 +33,43 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
 }
 
-/// Runs it and returns what it printed, while passing it on; with whether it succeeded.
-pub(crate) fn tee(command: &mut Command) -> Result<(bool, String), String> {
+/// What a program printed, and whether it succeeded.
+pub(crate) struct Printed {
+    pub(crate) success: bool,
+    pub(crate) output: String,
+    /// On standard error.
+    pub(crate) errors: String,
+}
+
+/// Runs it and returns what it printed, while passing it on.
+pub(crate) fn tee(command: &mut Command) -> Result<Printed, String> {
     let line = show(command);
     println!("$ {line}");
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| format!("cannot run {line}: {e}"))?;
-    let mut output = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            output.push_str(&line);
-            output.push('\n');
-        }
-    }
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot run {line}: {e}"))?;
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let errors = std::thread::spawn(move || pass_on(errors, |line| eprintln!("{line}")));
+    let output = pass_on(output, |line| println!("{line}"));
+    let errors =
+        errors.join().map_err(|_| format!("{line}: what it says on standard error cannot be passed on"))?;
     let status = child.wait().map_err(|e| format!("{line}: {e}"))?;
-    Ok((status.success(), output))
+    Ok(Printed { success: status.success(), output, errors })
+}
+
+/// What comes, while each line is shown.
+fn pass_on(from: Option<impl Read>, show: impl Fn(&str)) -> String {
+    let mut all = String::new();
+    let lines = from.map(|from| BufReader::new(from).split(b'\n').map_while(Result::ok));
+    for line in lines.into_iter().flatten() {
+        let line = String::from_utf8_lossy(&line);
+        show(&line);
+        all.push_str(&line);
+        all.push('\n');
+    }
+    all
 }
 
 /// Runs it silently and returns its output; an error holds what it wrote to standard error.

@@ -122,6 +122,20 @@ fn failed_tests(output: &str) -> Vec<String> {
     names
 }
 
+/// What cargo and the programs have said on standard error that did not build or did not succeed, each on lines of its own; of each
+/// the last lines.
+pub(crate) fn last_words(errors: &str) -> String {
+    const LINES: usize = 80;
+    let mut words = String::new();
+    for program in errors.split("     Running ").filter(|said| said.lines().any(|l| l.starts_with("error"))) {
+        let lines: Vec<&str> = program.lines().filter(|line| !line.is_empty()).collect();
+        for line in &lines[lines.len().saturating_sub(LINES)..] {
+            words.push_str(&format!("\n  {line}"));
+        }
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +148,15 @@ mod tests {
                       test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured";
         let failed = vec!["a\n  thread 'a' panicked at x.rs:1:\n      not so".to_string(), "b".to_string()];
         assert_eq!(count_tests(output), Outcome::Tests { passed: 30, failed, skipped: 1 });
+    }
+
+    #[test]
+    fn who_died_has_the_last_word() {
+        let errors = "   Compiling a v0.1.0\n     Running tests/a.rs (a-1)\nnoise\n     Running tests/b.rs (b-1)\n\nWARNING: a \
+                      race\nerror: test failed, to rerun pass `--test b`\n     Running tests/c.rs (c-1)\n";
+        let expected =
+            "\n  tests/b.rs (b-1)\n  WARNING: a race\n  error: test failed, to rerun pass `--test b`";
+        assert_eq!(last_words(errors), expected);
     }
 
     #[test]

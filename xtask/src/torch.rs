@@ -5,7 +5,7 @@
 //! `target/torch/cache`, and environments are hard links to it: a new one takes two seconds.
 
 use crate::readme;
-use crate::shell::{command, root, run, target, tee};
+use crate::shell::{Printed, command, root, run, target, tee};
 use crate::tally::{Outcome, count_tests};
 use crate::tools;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub(crate) fn check() -> Outcome {
     let commands = (shown.len() + EXAMPLES.len() - failures.len()) as u64;
     match tee(&mut environment.shell("exec python python/tests")) {
         Err(why) => Outcome::Failed(why),
-        Ok((success, output)) => match count_tests(&output) {
+        Ok(Printed { success, output, .. }) => match count_tests(&output) {
             Outcome::Tests { passed, failed, skipped } => {
                 if !success && failed.is_empty() {
                     failures.push("python python/tests did not come to its end".into());

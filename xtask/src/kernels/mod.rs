@@ -5,8 +5,8 @@ mod assembler;
 mod scopes;
 mod toolchain;
 
-use crate::shell::{command, run, target, tee};
-use crate::tally::{Outcome, count_tests};
+use crate::shell::{Printed, command, run, target, tee};
+use crate::tally::{Outcome, count_tests, last_words};
 use crate::tools;
 use ccl_transport_cuda::program;
 use toolchain::{Toolchain, ptx, sources};
@@ -153,13 +153,13 @@ fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
 fn emulated() -> Outcome {
     let mut test = command("cargo test --workspace --locked --no-fail-fast --test emulation");
     test.args(["--", "--nocapture", "--test-threads=1"]);
-    let (success, output) = match tee(&mut test) {
+    let Printed { success, output, errors } = match tee(&mut test) {
         Err(why) => return Outcome::Failed(why),
         Ok(printed) => printed,
     };
     match count_tests(&output) {
         Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
-            Outcome::Failed("an emulation did not come to its end".into())
+            Outcome::Failed(format!("an emulation did not come to its end{}", last_words(&errors)))
         }
         // The PTX is a test, too.
         Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
