@@ -147,16 +147,16 @@ mod tests {
     ) {
         let id = UniqueId::create(&Config::default()).unwrap();
         std::thread::scope(|scope| {
-            for (rank, host) in (0..).zip(hosts) {
-                let (id, body) = (id, &body);
-                scope.spawn(move || {
-                    let mut config = Config::default();
-                    config.slot_bytes = slot_bytes;
-                    (config.net, config.host_id) = (Network::Tcp, Some(host.to_string()));
-                    let builder = Communicator::builder().rank(rank).size(N as u32).unique_id(id);
-                    body(&mut builder.config(config.clone()).build().unwrap(), &config);
-                });
-            }
+            let body = &body;
+            let spawn = |(rank, host): (u32, &str)| {
+                let mut config = Config::default();
+                config.slot_bytes = slot_bytes;
+                (config.net, config.host_id) = (Network::Tcp, Some(host.to_string()));
+                let builder = Communicator::builder().rank(rank).size(N as u32).unique_id(id);
+                scope.spawn(move || body(&mut builder.config(config.clone()).build().unwrap(), &config))
+            };
+            let threads: Vec<_> = (0..).zip(hosts).map(spawn).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
     }
 

@@ -89,13 +89,14 @@ mod tests {
         let stile = Turnstile::new(Vec::new());
         let turns: Vec<_> = (0..8).map(|i| (i, stile.take())).collect();
         std::thread::scope(|scope| {
-            for (i, turn) in turns.into_iter().rev() {
-                let stile = &stile;
+            let stile = &stile;
+            let threads = turns.into_iter().rev().map(|(i, turn)| {
                 scope.spawn(move || {
                     turn.enter().push(i);
                     stile.take().enter().push(100);
-                });
-            }
+                })
+            });
+            threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
         });
         let list = stile.take().enter();
         let first: Vec<_> = list.iter().filter(|i| **i < 100).copied().collect();
