@@ -9,7 +9,7 @@ const STRIDE: usize = 4096;
 /// Copies `from` into every one of `into`, which have its length.
 #[inline]
 pub(super) fn copy(from: Piece, into: &[PieceMut]) {
-    if from.len() >= stream::STRIDE && stream::streams(1, into) {
+    if from.len() >= stream::STRIDE && stream::streams(into) {
         return stream::copy(from, into);
     }
     if let [sink] = into {
@@ -49,8 +49,39 @@ pub(super) fn copy_one(from: *const u8, into: *mut u8, len: usize) {
             8..=16 => ends::<u64>(from, into, len),
             17..=32 => ends::<[u64; 2]>(from, into, len),
             33..=64 => ends::<[u64; 4]>(from, into, len),
+            LONG.. if is_close_behind(from, into) => by_words(from, into, len),
             _ => ptr::copy_nonoverlapping(from, into, len),
         }
+    }
+}
+
+/// From how many bytes on the C library copies by `rep movsb`: most versions, on most processors.
+const LONG: usize = 2048;
+
+/// Whether the sink begins less than a line after the source, but for whole pages between them. Zen 3 and 4 then take the two for
+/// overlapping, and copy 3 to 17 GB/s by `rep movsb`, where it is 30 otherwise (glibc does without it from 2.39 on). So lie the buffers that malloc
+/// maps, 16 bytes after the beginning of a page, beside slots, which begin there.
+#[inline(always)]
+fn is_close_behind(from: *const u8, into: *mut u8) -> bool {
+    const PAGE: usize = 4096;
+    cfg!(target_arch = "x86_64") && (into.addr().wrapping_sub(from.addr()).wrapping_sub(1)) % PAGE < 63
+}
+
+/// Copies 64 bytes at a time.
+///
+/// # Safety
+/// Both addresses are good for `len` bytes, and apart.
+#[inline(never)]
+unsafe fn by_words(from: *const u8, into: *mut u8, len: usize) {
+    type Words = [u128; 4];
+    let whole = len / size_of::<Words>() * size_of::<Words>();
+    // SAFETY: the caller's promise; each lies within `len` bytes.
+    unsafe {
+        for at in (0..whole).step_by(size_of::<Words>()) {
+            let words = from.add(at).cast::<Words>().read_unaligned();
+            into.add(at).cast::<Words>().write_unaligned(words);
+        }
+        copy_one(from.add(whole), into.add(whole), len - whole);
     }
 }
 
@@ -89,6 +120,32 @@ mod tests {
                     assert_eq!(v[1..=len], from[3..3 + len], "{len} bytes to {sinks} sinks");
                     assert_eq!((v[0], v[len + 1]), (0xa5, 0xa5), "wrote outside of {len} bytes");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn close_behind_its_source_but_for_whole_pages() {
+        let from: Vec<u8> = (0..3 * 4096u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        for behind in [1, 4, 16, 63, 64] {
+            for len in [LONG - 1, LONG, LONG + 1, LONG + 63, 4200] {
+                let mut into = vec![0xa5u8; from.len() + 2 * 4096];
+                // As the source begins in its page, but for so many bytes more.
+                let first = (from.as_ptr().addr().wrapping_sub(into.as_ptr().addr())) % 4096 + behind;
+                // SAFETY: vectors of this test, long enough and apart.
+                let sink = unsafe { PieceMut::new(into.as_mut_ptr().add(first), len) };
+                assert_eq!(
+                    is_close_behind(from.as_ptr(), sink.as_mut_ptr()),
+                    behind < 64 && cfg!(target_arch = "x86_64")
+                );
+                // SAFETY: as above.
+                copy(unsafe { Piece::new(from.as_ptr(), len) }, &[sink]);
+                assert_eq!(into[first..first + len], from[..len], "{len} bytes {behind} behind");
+                assert_eq!(
+                    (into[first - 1], into[first + len]),
+                    (0xa5, 0xa5),
+                    "wrote outside of {len} bytes"
+                );
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod copy;
 mod level;
+mod long;
 mod merge;
 mod narrow;
 mod number;
@@ -22,7 +23,6 @@ mod register;
 mod scalar;
 mod slab;
 mod stream;
-mod strides;
 #[cfg(test)]
 mod twin;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -8,7 +8,7 @@ use super::ordered::Ordered;
 use super::packed::{Brains, Halves};
 #[cfg(target_arch = "x86_64")]
 use super::register::{Ymm, Zmm};
-use super::{Level, Piece, PieceMut, stream, strides};
+use super::{Level, Piece, PieceMut, long};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
 
@@ -35,13 +35,6 @@ pub struct Reducer {
     divisor: u32,
 }
 
-/// From this length the kernel writes one sink, and the others are copied from there. A copy writes whole lines; a
-/// kernel first asks for what was in them, and where the other core still holds them it waits for that: up to twice as
-/// long, and never less than the second pass over what lies in the cache. That is the first cache, since so many bytes are combined
-/// and copied at a time: between two ranks 256 KiB and 1 MiB take a tenth less time with it in mapped memory, and a twentieth in other. 4 KiB are as
-/// good, 16 are not.
-const COPIED_FROM: usize = 8 << 10;
-
 /// One call of a kernel. All pieces are `bytes` long.
 pub(super) struct Job<'a> {
     pub(super) sources: &'a [Source],
@@ -49,6 +42,8 @@ pub(super) struct Job<'a> {
     pub(super) bytes: usize,
     /// What scaled sources are multiplied by: the bits of a value.
     pub(super) factor: Option<u64>,
+    /// Whether sinks are written as they want it; else into the caches.
+    pub(super) streams: bool,
 }
 
 /// # Safety
@@ -130,33 +125,12 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
-        if bytes >= stream::STRIDE && stream::streams(sources.len(), sinks) {
-            return stream::reduce(self, sources, sinks);
-        }
-        if bytes >= COPIED_FROM
-            && let [first, others @ ..] = sinks
-            && !others.is_empty()
-        {
+        if bytes >= long::LONG && long::is_for(sinks) {
             // SAFETY: checked above.
-            return unsafe { self.combine_and_copy(sources, *first, others) };
+            return unsafe { long::combine(self, sources, sinks) };
         }
         // SAFETY: checked above.
-        unsafe { self.combine(sources, sinks) }
-    }
-
-    /// Combines into `first` and copies from there to the others, [so much](COPIED_FROM) at a time. For long pieces: apart, so
-    /// that a short one does not pay for the room.
-    ///
-    /// # Safety
-    /// That of [`combine`](Reducer::combine), with all sinks.
-    #[inline(never)]
-    unsafe fn combine_and_copy(&self, sources: &[Source], first: PieceMut, others: &[PieceMut]) {
-        strides::each(sources, COPIED_FROM, COPIED_FROM, |sources, at, len| {
-            let part = first.slice(at, len);
-            // SAFETY: the caller's promise, for parts; strides are whole elements.
-            unsafe { self.combine(sources, &[part]) };
-            others.iter().for_each(|other| other.slice(at, len).copy_from(part.as_piece()));
-        });
+        unsafe { self.combine(sources, sinks, false) }
     }
 
     /// [`apply`](Reducer::apply) for one sink, an own source and a piece that came in; `is_first`: the own one is the first of the two.
@@ -180,15 +154,15 @@ impl Reducer {
         self.apply(&sources, &[sink]);
     }
 
-    /// The kernel's part, which writes into the caches.
+    /// The kernel's part. What it writes past the caches, where it `streams`, comes after other stores in no order.
     ///
     /// # Safety
     /// There is a source; the pieces are of one length, in whole elements.
     #[inline]
-    pub(super) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut]) {
+    pub(super) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut], streams: bool) {
         let bytes = sources[0].piece.len();
         let factor = self.factor.as_ref().map(Factor::bits);
-        let job = Job { sources, sinks, bytes, factor };
+        let job = Job { sources, sinks, bytes, factor, streams };
         // SAFETY: the caller's promise; the CPU was checked when the kernel was chosen.
         unsafe { (self.kernel)(&job) }
     }

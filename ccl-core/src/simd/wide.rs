@@ -12,6 +12,8 @@ use super::copy::copy_one;
 use super::number::{Number, Value};
 use super::op::Op;
 use super::reducer::{Job, Source};
+use super::{Store, stream};
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 /// Compiled for what the target always has: NEON on aarch64, SSE2 on x86-64.
@@ -61,26 +63,31 @@ unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     }
     // SAFETY: each strip lies inside the pieces.
     unsafe {
+        // A loop of its own: the question at each sink would slow the other down.
+        while job.streams && elements - at >= 4 * W {
+            strip::<N, O, W, 4, true>(job, at);
+            at += 4 * W;
+        }
         while elements - at >= 4 * W {
-            strip::<N, O, W, 4>(job, at);
+            strip::<N, O, W, 4, false>(job, at);
             at += 4 * W;
         }
         while elements - at >= W {
-            strip::<N, O, W, 1>(job, at);
+            strip::<N, O, W, 1, false>(job, at);
             at += W;
         }
         if !N::PACKED {
             while elements - at >= 8 {
-                strip::<N, O, 8, 1>(job, at);
+                strip::<N, O, 8, 1, false>(job, at);
                 at += 8;
             }
             while elements - at >= 2 {
-                strip::<N, O, 2, 1>(job, at);
+                strip::<N, O, 2, 1, false>(job, at);
                 at += 2;
             }
         }
         while at < elements {
-            strip::<N, O, 1, 1>(job, at);
+            strip::<N, O, 1, 1, false>(job, at);
             at += 1;
         }
         if N::PACKED && at * size_of::<N>() < job.bytes {
@@ -132,7 +139,10 @@ unsafe fn padded<N: Number>(job: &Job<'_>, source: &Source, at: usize, len: usiz
 /// # Safety
 /// They lie inside all pieces of the job.
 #[inline(always)]
-unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize>(job: &Job<'_>, at: usize) {
+unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize, const STREAMS: bool>(
+    job: &Job<'_>,
+    at: usize,
+) {
     // SAFETY: the caller's promise. All sources are read before a sink is written, so that a sink may be a
     // source.
     unsafe {
@@ -158,12 +168,22 @@ unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize>(job:
         }
         for sink in job.sinks {
             let into = sink.as_mut_ptr().cast::<N>().add(at);
-            for (block, values) in sum.iter().enumerate() {
-                N::store(into.add(block * W), values);
+            if STREAMS && sink.store() == Store::Streaming {
+                let mut results = MaybeUninit::<Lines<[[N; W]; B]>>::uninit();
+                store(&sum, results.as_mut_ptr().cast::<N>());
+                // Where the compiler knows what is there, it takes registers apart, word by word.
+                let results = black_box(results.as_ptr()).cast();
+                stream::strip(results, into.cast(), size_of::<[[N; W]; B]>());
+            } else {
+                store(&sum, into);
             }
         }
     }
 }
+
+/// From the beginning of a line: see [`super::long`].
+#[repr(align(64))]
+struct Lines<T>(T);
 
 /// Elements that are combined at a time: in the first cache, and long enough that the loops below pay.
 const RUN: usize = 1024;
@@ -186,7 +206,12 @@ unsafe fn run<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize, len: usize) 
         for sink in job.sinks {
             // As bytes: no alignment is promised.
             let into = sink.as_mut_ptr().add(at * size_of::<N>());
-            into.copy_from_nonoverlapping(results.as_ptr().cast(), len * size_of::<N>());
+            let (results, bytes) = (results.as_ptr().cast(), len * size_of::<N>());
+            if job.streams && sink.store() == Store::Streaming {
+                stream::stream(results, into, bytes);
+            } else {
+                into.copy_from_nonoverlapping(results, bytes);
+            }
         }
     }
 }
@@ -281,6 +306,16 @@ unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N
         *block = unsafe { N::load(from.add(index * W)) };
     }
     blocks
+}
+
+/// # Safety
+/// There is room for `B * W` elements at `into`.
+#[inline(always)]
+unsafe fn store<N: Number, const W: usize, const B: usize>(blocks: &[[N::Value; W]; B], into: *mut N) {
+    for (index, block) in blocks.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { N::store(into.add(index * W), block) }
+    }
 }
 
 #[inline(always)]
