@@ -244,7 +244,8 @@ static void attach(void) {
 
 /* ---- all-reduces that know nothing but the work ---- */
 
-/* `chunk` 0: both address each other's buffers; each adds its half into both outputs. Else each copies its input in chunks
+/* `chunk` 0: both address each other's buffers; each adds its half into both outputs, past the caches where these are too small. Else
+ * each copies its input in chunks
  * into a ring that both see, and adds the other's chunk to its own. */
 struct reduce {
     size_t bytes, chunk, ring;
@@ -255,8 +256,22 @@ struct reduce {
 static void direct(const struct reduce *work, int me) {
     size_t count = work->bytes / sizeof(float), half = count / 2, first = me ? half : 0;
     size_t end = me ? count : half;
-    for (int to = 0; to < 2; to++)
-        add(work->out[to] + first, work->in[0] + first, work->in[1] + first, end - first);
+    const float *a = work->in[0], *b = work->in[1];
+    float *to = work->out[me], *other = work->out[!me];
+#ifdef __SSE2__
+    if (work->bytes >= 4 * MIB) {
+        for (size_t i = first; i + 16 <= end; i += 16) {
+            __m128 sum[4];
+            for (int k = 0; k < 4; k++) sum[k] = _mm_add_ps(_mm_load_ps(a + i + 4 * k), _mm_load_ps(b + i + 4 * k));
+            for (int k = 0; k < 4; k++) _mm_stream_ps(to + i + 4 * k, sum[k]);
+            for (int k = 0; k < 4; k++) _mm_stream_ps(other + i + 4 * k, sum[k]);
+        }
+        _mm_sfence();
+        return;
+    }
+#endif
+    add(to + first, a + first, b + first, end - first);
+    add(other + first, a + first, b + first, end - first);
 }
 
 static void staged(const struct reduce *work, int me, unsigned *step) {
