@@ -273,10 +273,11 @@ static void warm_up(const struct library *library, double seconds) {
 void measure(struct library *library, int argc, char **argv) {
     double seconds = 0.1;
     bool own = false;
-    size_t largest = 0;
-    for (int option; (option = getopt(argc, argv, "t:ap")) != -1;) {
+    size_t largest = 0, offset = 0;
+    for (int option; (option = getopt(argc, argv, "t:ao:p")) != -1;) {
         if (option == 't') seconds = atof(optarg);
         else if (option == 'a') own = true;
+        else if (option == 'o') offset = (size_t)atol(optarg);
         else if (option == 'p') {
             cpu_set_t core;
             CPU_ZERO(&core);
@@ -294,8 +295,8 @@ void measure(struct library *library, int argc, char **argv) {
     }
     /* An element for each rank at least, however small the cell. */
     if (largest < (size_t)library->ranks * sizeof(float)) largest = (size_t)library->ranks * sizeof(float);
-    char *first = own && library->allocate ? library->allocate(largest) : ordinary(largest);
-    char *second = own && library->allocate ? library->allocate(largest) : ordinary(largest);
+    void *(*allocate)(size_t) = own && library->allocate ? library->allocate : ordinary;
+    char *first = (char *)allocate(largest + offset) + offset, *second = (char *)allocate(largest + offset) + offset;
     memset(first, 0, largest);
     memset(second, 0, largest);
     if (library->rank == 0) printf("version\t%s\n", library->version);
@@ -312,7 +313,7 @@ void measure(struct library *library, int argc, char **argv) {
 
 int fork_ranks(int *argc, char ***argv, size_t shared_bytes,
                int (*rank_main)(int rank, int ranks, void *shared, int argc, char **argv)) {
-    if (*argc < 3 || strcmp((*argv)[1], "-n")) fail("usage", "DRIVER -n RANKS [-t SECONDS] [-a] [-p] CELL...");
+    if (*argc < 3 || strcmp((*argv)[1], "-n")) fail("usage", "DRIVER -n RANKS [-t SECONDS] [-a] [-o BYTES] [-p] CELL...");
     int ranks = atoi((*argv)[2]), failed = 0, status;
     (*argv)[2] = (*argv)[0];
     *argc -= 2;

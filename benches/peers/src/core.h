@@ -1,10 +1,11 @@
 /* What every library is measured with. A driver describes its library in a `library`; the core parses the command line,
  * checks the data of each cell once, times it, and prints it.
  *
- * Command line: [-t SECONDS] [-a] [-p] CELL..., with the driver's own options before.
+ * Command line: [-t SECONDS] [-a] [-o BYTES] [-p] CELL..., with the driver's own options before.
  *   CELL  collective:place:type:bytes, like all_reduce:out:float32:1048576; the place is out, in, or each
  *   -t    seconds to measure each cell for
  *   -a    buffers from the library's own allocator
+ *   -o    buffers begin so many bytes after the beginning of a page
  *   -p    pin rank r to core r
  *
  * What a cell's bytes are: all_reduce and broadcast, the buffer; all_gather, all that a rank receives; reduce_scatter and
