@@ -37,8 +37,8 @@ pub enum Store {
     /// Into the caches: for what is read again soon from a core nearby, such as slots of links.
     #[default]
     Cached,
-    /// Past the caches, where the CPU has such stores and the piece is at least a page: for what is larger than
-    /// the caches, or is read from a far core. Ordered before everything that the thread stores after the call, like other stores.
+    /// Past the caches, where the CPU has such stores and the piece is at least a page, or two where pieces are combined: for what is
+    /// larger than the caches, or is read from a far core. Ordered before everything that the thread stores after the call, like other stores.
     Streaming,
 }
 
