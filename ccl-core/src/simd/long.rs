@@ -1,15 +1,12 @@
 //! Long pieces: which sinks a kernel writes itself, and which get copies.
 //!
-//! - A kernel writes whole lines. A store that reaches into the next line counts twice, and one that reaches into the next page takes as long as a
-//!   hundred others; buffers from `malloc` begin anywhere in a line. So what comes before the first line of a sink is
-//!   combined by itself.
 //! - What goes [past the caches](stream) the kernel stores so itself, a strip at a time. Where results are first put into the first
-//!   cache and leave it a page at a time, reading stands still meanwhile: up to 1.6 times as long.
+//!   cache and leave it a page at a time, reading stands still meanwhile: up to 1.6 times as long. Strips are whole lines; what comes
+//!   before the first line of a sink is combined by itself, and sinks whose lines begin elsewhere get copies.
 //! - Into the caches the kernel writes one sink, and others are copied from there. A copy writes whole lines; a kernel first asks
 //!   for what was in them, and where the other core still holds them it waits for that: up to twice as long, and never less than the
 //!   second pass over what lies in the first cache. Between two ranks 256 KiB and 1 MiB take a tenth less time with it in mapped memory, and a
 //!   twentieth in other.
-//! - Sinks whose lines begin elsewhere get copies, too.
 
 use super::stream::{self, LINE};
 use super::{Piece, PieceMut, Reducer, Source, Store};
@@ -32,7 +29,7 @@ struct Stage([u8; STRIDE]);
 /// Whether the sinks of a long piece want more than the kernel.
 #[inline]
 pub(super) fn is_for(sinks: &[PieceMut]) -> bool {
-    sinks.len() > 1 || stream::streams(sinks) || !sinks[0].as_mut_ptr().addr().is_multiple_of(LINE)
+    sinks.len() > 1 || stream::streams(sinks)
 }
 
 /// Combines `sources` into `sinks`. Where there are too many pieces, the kernel writes them all, into the caches.
@@ -50,7 +47,7 @@ pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[Pie
     let mut stage = MaybeUninit::<Stage>::uninit();
     let streams = stream::streams(sinks);
     let first = sinks.iter().position(|sink| !streams || sink.store() == Store::Streaming).unwrap_or(0);
-    let head = stream::head(sinks[first], reducer.dtype().size());
+    let head = if streams { stream::head(sinks[first], reducer.dtype().size()) } else { 0 };
     let is_written = |index: usize| match streams {
         true => (sinks[index].as_mut_ptr().addr() + head).is_multiple_of(LINE),
         false => index == first,

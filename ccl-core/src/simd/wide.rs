@@ -181,7 +181,7 @@ unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize, cons
     }
 }
 
-/// From the beginning of a line: see [`super::long`].
+/// From the beginning of a line: strips on the stack that happen to lie across two pages make a call ten times as long.
 #[repr(align(64))]
 struct Lines<T>(T);
 
