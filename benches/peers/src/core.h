@@ -5,7 +5,7 @@
  *   CELL  collective:place:type:bytes, like all_reduce:out:float32:1048576; the place is out, in, or each
  *   -t    seconds to measure each cell for
  *   -a    buffers from the library's own allocator
- *   -o    buffers begin so many bytes after the beginning of a page
+ *   -o    buffers begin so many bytes after the beginning of a page; whole elements
  *   -p    pin rank r to core r
  *
  * What a cell's bytes are: all_reduce and broadcast, the buffer; all_gather, all that a rank receives; reduce_scatter and

@@ -244,9 +244,8 @@ static void attach(void) {
 
 /* ---- all-reduces that know nothing but the work ---- */
 
-/* `chunk` 0: both address each other's buffers; each adds its half into both outputs, past the caches where these are too small. Else
- * each copies its input in chunks
- * into a ring that both see, and adds the other's chunk to its own. */
+/* `chunk` 0: both address each other's buffers; each adds its half into both outputs, past the caches where these are too
+ * small. Else each copies its input in chunks into a ring that both see, and adds the other's chunk to its own. */
 struct reduce {
     size_t bytes, chunk, ring;
     float *in[2], *out[2], *rings[2];

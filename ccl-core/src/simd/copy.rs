@@ -9,7 +9,7 @@ const STRIDE: usize = 4096;
 /// Copies `from` into every one of `into`, which have its length.
 #[inline]
 pub(super) fn copy(from: Piece, into: &[PieceMut]) {
-    if from.len() >= stream::STRIDE && stream::streams(into) {
+    if from.len() >= stream::STRIDE && stream::first(into).is_some() {
         return stream::copy(from, into);
     }
     if let [sink] = into {

@@ -9,15 +9,12 @@
 //!   twentieth in other.
 
 use super::stream::{self, LINE};
-use super::{Piece, PieceMut, Reducer, Source, Store};
+use super::{Piece, PieceMut, Reducer, Source};
 use std::mem::MaybeUninit;
 
-/// From how many bytes on a piece is long.
-pub(super) const LONG: usize = 8 << 10;
-
-/// How much is combined before it is copied: a part of the first cache, next to what is read. Half of it takes up to a twentieth longer, and
-/// twice as much, too.
-const STRIDE: usize = 8 << 10;
+/// The least that is long, and how much is combined before it is copied: a part of the first cache, next to what is read. Half of it takes up to
+/// a twentieth longer; with twice as much next to nothing is gained.
+pub(super) const STRIDE: usize = 8 << 10;
 
 /// How many sources, and sinks, are told apart at most.
 const PIECES: usize = 32;
@@ -29,7 +26,7 @@ struct Stage([u8; STRIDE]);
 /// Whether the sinks of a long piece want more than the kernel.
 #[inline]
 pub(super) fn is_for(sinks: &[PieceMut]) -> bool {
-    sinks.len() > 1 || stream::streams(sinks)
+    sinks.len() > 1 || stream::first(sinks).is_some()
 }
 
 /// Combines `sources` into `sinks`. Where there are too many pieces, the kernel writes them all, into the caches.
@@ -45,12 +42,12 @@ pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[Pie
         return unsafe { reducer.combine(sources, sinks, false) };
     };
     let mut stage = MaybeUninit::<Stage>::uninit();
-    let streams = stream::streams(sinks);
-    let first = sinks.iter().position(|sink| !streams || sink.store() == Store::Streaming).unwrap_or(0);
-    let head = if streams { stream::head(sinks[first], reducer.dtype().size()) } else { 0 };
+    let streaming = stream::first(sinks);
+    let streams = streaming.is_some();
+    let head = streaming.map_or(0, |sink| stream::head(*sink, reducer.dtype().size()));
     let is_written = |index: usize| match streams {
         true => (sinks[index].as_mut_ptr().addr() + head).is_multiple_of(LINE),
-        false => index == first,
+        false => index == 0,
     };
     let are_copied = !(0..sinks.len()).all(is_written);
     let bytes = sources[0].piece.len();
@@ -90,7 +87,7 @@ pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[Pie
 mod tests {
     use super::*;
     use crate::element::{DataType, ReduceOp};
-    use crate::simd::Level;
+    use crate::simd::{Level, Store};
 
     const FRAME: usize = 64;
 
@@ -138,7 +135,7 @@ mod tests {
 
     /// Around what is long, whole lines and not.
     const LENGTHS: [usize; 9] =
-        [64, 4096, LONG - 8, LONG, LONG + 8, LONG + 64, LONG + STRIDE - 8, 3 * LONG + 136, 70_000];
+        [64, 4096, STRIDE - 8, STRIDE, STRIDE + 8, STRIDE + 64, 2 * STRIDE - 8, 3 * STRIDE + 136, 70_000];
 
     #[test]
     fn results_are_those_of_plain_stores_at_every_level_type_length_and_alignment() {
@@ -180,7 +177,7 @@ mod tests {
     #[test]
     fn a_sink_that_is_a_source_too() {
         let reducer = Reducer::new(DataType::I32, ReduceOp::Sum, 2).expect("valid");
-        let len = 3 * LONG + 20;
+        let len = 3 * STRIDE + 20;
         let (mut own, other) = (bytes(1, len), bytes(2, len));
         let wrapped =
             |(a, b): (&[u8; 4], &[u8; 4])| i32::from_le_bytes(*a).wrapping_add(i32::from_le_bytes(*b));
@@ -196,7 +193,7 @@ mod tests {
     #[test]
     fn more_pieces_than_are_told_apart() {
         let reducer = Reducer::new(DataType::U8, ReduceOp::Sum, 2).expect("valid");
-        let ones = vec![1; 2 * LONG];
+        let ones = vec![1; 2 * STRIDE];
         for (sources, sinks) in [(PIECES, 1), (PIECES + 1, 1), (2, PIECES), (2, PIECES + 1)] {
             let mut sinks = Sinks::new(ones.len(), &vec![(0, Store::Streaming); sinks]);
             reducer.apply(&vec![source(&ones); sources], &sinks.pieces(ones.len()));

@@ -125,7 +125,7 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
-        if bytes >= long::LONG && long::is_for(sinks) {
+        if bytes >= long::STRIDE && long::is_for(sinks) {
             // SAFETY: checked above.
             return unsafe { long::combine(self, sources, sinks) };
         }

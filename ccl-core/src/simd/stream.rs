@@ -12,21 +12,20 @@ pub(super) const STRIDE: usize = 4096;
 /// The line that a store past the caches has to fill.
 pub(super) const LINE: usize = 64;
 
-/// Whether any of `sinks` is to be written past the caches, and may be.
+/// The first of `sinks` that is to be written past the caches, and may be.
 #[inline]
-pub(super) fn streams(sinks: &[PieceMut]) -> bool {
-    cfg!(target_arch = "x86_64") && sinks.iter().any(|sink| sink.store() == Store::Streaming)
+pub(super) fn first(sinks: &[PieceMut]) -> Option<&PieceMut> {
+    sinks.iter().find(|sink| cfg!(target_arch = "x86_64") && sink.store() == Store::Streaming)
 }
 
-/// Copies `from` to `sinks`, some of which [stream](streams).
+/// Copies `from` to `sinks`, some of which [stream](first).
 #[cold]
 pub(super) fn copy(from: Piece, sinks: &[PieceMut]) {
     if let [sink] = sinks {
         write(from, *sink);
         return fence();
     }
-    let streaming = sinks.iter().find(|sink| sink.store() == Store::Streaming);
-    let (mut at, mut len) = (0, STRIDE - streaming.map_or(0, |sink| sink.as_mut_ptr().addr() % LINE));
+    let (mut at, mut len) = (0, STRIDE - first(sinks).map_or(0, |sink| sink.as_mut_ptr().addr() % LINE));
     while at < from.len() {
         len = len.min(from.len() - at);
         sinks.iter().for_each(|sink| write(from.slice(at, len), sink.slice(at, len)));

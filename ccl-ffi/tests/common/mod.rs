@@ -395,7 +395,7 @@ pub fn on_threads(comms: &[Comm], work: impl Fn(usize, Comm) + Sync) {
         let work = &work;
         let ranks = comms.iter().copied().enumerate();
         let threads: Vec<_> = ranks.map(|(rank, comm)| scope.spawn(move || work(rank, comm))).collect();
-        // ThreadSanitizer does not see what a scope waits for by itself.
+        // ThreadSanitizer sees this, and not what a scope waits for by itself.
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
 }
