@@ -40,25 +40,27 @@ template <class F> METHOD void two_shot(const Launch &launch, TeamShared &shared
 template <class F> METHOD void one_shot(const Launch &launch, TeamShared &shared) {
     const Call call = call_of(launch);
     Member member;
-    if (thread() == 0) shared.rule = call.rule;
+    if (thread() == 0) {
+        shared.rule = call.rule;
+        shared.input = call.input;
+        shared.output = call.output;
+    }
     member.begin(launch, call, shared.trouble);
     const u64 bytes = call.count * sizeof(typename F::Element);
     if (!member.fits(bytes, member.team->room)) return;
-    const Run mine = part(bytes, member.block_index, member.blocks);
-    // A block reads what the same block of each peer has written: its flag speaks of nothing else.
-    const Run read = BUG_OTHER_READER ? part(bytes, (member.block_index + 1) % member.blocks, member.blocks) : mine;
-#pragma unroll 1
     // First this rank's input into everybody's memory, then everybody's inputs into the output.
 #pragma unroll 1
     for (u32 step = 0; step < 2; ++step) {
-        const Run run = step == 0 ? mine : read;
+        // A block reads what the same block of each peer has written: its flag speaks of nothing else.
+        const u32 index = BUG_OTHER_READER && step == 1 ? (member.block_index + 1) % member.blocks : member.block_index;
+        const Run run = part(bytes, index, member.blocks);
 #pragma unroll 1
         for (u32 i = thread(); i < member.ranks; i += threads()) {
-            const u32 peer = step == 0 ? (member.rank + i) % member.ranks : i;
+            const u32 next = member.rank + i, peer = step == 1 ? i : next < member.ranks ? next : next - member.ranks;
             const u8 *at = step == 0 ? member.stage(peer, member.rank) : member.stage(member.rank, peer);
-            set(shared.operands, i, (peer == member.rank ? call.input : at) + run.at);
+            set(shared.operands, i, (peer == member.rank ? shared.input : at) + run.at);
         }
-        if (thread() == 0) set(shared.operands, member.ranks, call.output + run.at);
+        if (thread() == 0) set(shared.operands, member.ranks, shared.output + run.at);
         barrier();
         const u32 sources = step == 0 ? 1 : member.ranks;
         combine<F>(shared.operands, sources, step == 0 ? member.ranks - 1 : 1, (u32)run.len, shared.rule);
@@ -90,11 +92,11 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
     const u64 bytes = call.count * sizeof(typename F::Element), words = (bytes + 7) / 8, mark = (u64)member.epoch << 32;
     if (!member.fits(bytes, member.team->packet_room)) return;
     const u32 me = member.block_index * threads() + thread(), all = member.blocks * threads();
-    if (me == 0) {
+    // The first threads have the data, the last ones the tags: of a short call each has one thing to wait for.
+    const u32 from_end = all - 1 - me;
 #pragma unroll 1
-        for (u32 peer = 0; peer < member.ranks; ++peer) {
-            if (peer != member.rank) send(member.packets(peer, member.rank), mark | member.tag, mark | member.tag);
-        }
+    for (u32 peer = from_end; peer < member.ranks; peer += all) {
+        if (peer != member.rank) send(member.packets(peer, member.rank), mark | member.tag, mark | member.tag);
     }
 #pragma unroll 1
     for (u64 i = me; i < words; i += all) {
@@ -106,26 +108,24 @@ template <class F> METHOD void packets(const Launch &launch, TeamShared &shared)
         }
     }
     bool is_whole = true;
-    if (me == 0) {
 #pragma unroll 1
-        for (u32 peer = 0; peer < member.ranks && is_whole; ++peer) {
-            if (peer == member.rank) continue;
-            u64 one = 0, other;
+    for (u32 peer = from_end; peer < member.ranks && is_whole; peer += all) {
+        if (peer == member.rank) continue;
+        u64 one = 0, other;
 #pragma unroll 1
-            for (u32 turn = 1; is_whole; ++turn) {
-                receive(member.packets(member.rank, peer), one, other);
-                if (high(one) == member.epoch) break;
-                is_whole = member.watch.goes_on(turn, peer, member.epoch, high(one));
-            }
-            if (is_whole && low(one) != member.tag) member.watch.fail(MISMATCH, peer, member.tag, low(one));
+        for (u32 turn = 1; is_whole; ++turn) {
+            receive(member.packets(member.rank, peer), one, other);
+            if (high(one) == member.epoch) break;
+            is_whole = member.watch.goes_on(turn, peer, member.epoch, high(one));
         }
+        if (is_whole && low(one) != member.tag) member.watch.fail(MISMATCH, peer, member.tag, low(one));
     }
 #pragma unroll 1
     for (u64 at = me; at < words && is_whole; at += all) {
         const u32 len = bytes - 8 * at < 8 ? (u32)(bytes - 8 * at) : 8;
         Values<F> values = {};
         // Several at a time: a call is as long as it waits for memory.
-        const u32 group = 4;
+        const u32 group = 8;
 #pragma unroll 1
         for (u32 first = 0; first < member.ranks && is_whole; first += group) {
             u64 word[group] = {};

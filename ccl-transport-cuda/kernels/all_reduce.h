@@ -7,6 +7,9 @@ struct TeamShared {
     Trouble trouble;
     Operands operands;
     Rule rule;
+    // The call's buffers, kept here and not in registers.
+    const u8 *input;
+    u8 *output;
 };
 
 // A run of bytes.

@@ -55,22 +55,41 @@ template <class F> struct Values {
     }
 };
 
+// Of how many sources a thread loads at a time: of two where values are floats, for which there are registers enough.
+template <class Value> struct Sources {
+    enum { AT_A_TIME = 1 };
+};
+template <> struct Sources<float> {
+    enum { AT_A_TIME = 2 };
+};
+
 // The vectors of a move from number `first` on, `U` at a time to a thread, as far as whole rounds go. Returns the number after them.
-template <class F, u32 U>
+template <class F, u32 U, u32 SOURCES>
 METHOD u32 reduce_vectors(const Operands &operands, u32 sources, u32 sinks, u32 first, u32 vectors, const Rule &rule) {
     const u32 round = U * threads();
     for (; vectors - first >= round; first += round) {
         const u32 mine = first + thread();
         Values<F> values[U] = {};
+        // Of two sources twice as much is on its way, and values are no more.
 #pragma unroll 1
-        for (u32 s = 0; s < sources; ++s) {
-            const Vec *from = (const Vec *)operands.at[s] + mine;
-            const bool scaled = operands.scaled[s];
-            Vec v[U];
+        for (u32 s = 0; s < sources; s += SOURCES) {
+            const bool are_two = SOURCES == 2 && s + 1 < sources;
+            const Vec *from = (const Vec *)operands.at[s] + mine, *next = (const Vec *)operands.at[are_two ? s + 1 : s] + mine;
+            Vec v[U], w[U];
 #pragma unroll
             for (u32 u = 0; u < U; ++u) v[u] = load(from + u * threads());
+            if (are_two) {
+#pragma unroll
+                for (u32 u = 0; u < U; ++u) w[u] = load(next + u * threads());
+            }
+            const bool scaled = operands.scaled[s];
 #pragma unroll
             for (u32 u = 0; u < U; ++u) values[u].take(v[u], s == 0, scaled, rule);
+            if (are_two) {
+                const bool next_scaled = operands.scaled[s + 1];
+#pragma unroll
+                for (u32 u = 0; u < U; ++u) values[u].take(w[u], false, next_scaled, rule);
+            }
         }
         Vec v[U];
 #pragma unroll
@@ -177,7 +196,7 @@ template <class F> METHOD void make_move(const Operands &operands, u32 sources, 
     }
     // As many at a time as keep memory busy and leave registers for all values. A vector of bytes is 16 of them.
     const bool is_wide = Values<F>::COUNT > 8;
-    const u32 done = is_wide ? 0 : reduce_vectors<F, 4>(operands, sources, sinks, 0, vectors, rule);
+    const u32 done = is_wide ? 0 : reduce_vectors<F, 4, Sources<typename F::Value>::AT_A_TIME>(operands, sources, sinks, 0, vectors, rule);
     reduce_last<F, is_wide ? 1 : 4>(operands, sources, sinks, done, vectors, rule);
     reduce_elements<F>(operands, sources, sinks, vectors * sizeof(Vec), len, rule);
 }

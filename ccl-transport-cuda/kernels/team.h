@@ -78,7 +78,6 @@ struct Member {
     const Call *call;
     Watch watch;
     u64 tag;
-    Report *report;
     u32 rank, ranks, block_index, blocks, epoch;
 
     METHOD void begin(const Launch &launch, const Call &of, Trouble &where) {
@@ -90,12 +89,12 @@ struct Member {
         rank = team->rank;
         ranks = team->ranks;
         tag = of.tag & 0xffffffff;
-        report = of.reports + block_index;
+        // Asked for before the host is told anything: both are on their way at a time.
+        epoch = epoch_after(team->epochs[block_index]);
         if (block_index == 0) log_begin(of, 0);
         watch.begin(of, where);
         watch.lane = block_index;
         if (thread() == 0) unclaim(where.claimed);
-        epoch = epoch_after(team->epochs[block_index]);
         barrier();
     }
     METHOD u32 parity() const { return epoch & 1; }
@@ -151,11 +150,10 @@ struct Member {
     }
     METHOD void end(bool is_last = true) const {
         barrier();
-        if (is_claimed(trouble->claimed)) return tell(*trouble, *call, report);
+        if (is_claimed(trouble->claimed)) return tell(*trouble, *call, call->reports + block_index);
         if (block_index == 0) is_last ? log_end(*call, 0) : log_stay(*call, 0);
-        // Blocks that this call did not have are counted too.
-        if (thread() != 0) return;
+        // Blocks that this call did not have are counted too, all at a time.
 #pragma unroll 1
-        for (u32 i = block_index; i < BLOCKS; i += blocks) team->epochs[i] = epoch;
+        for (u32 i = block_index + blocks * thread(); i < BLOCKS; i += blocks * threads()) team->epochs[i] = epoch;
     }
 };

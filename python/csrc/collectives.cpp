@@ -1,6 +1,7 @@
 // Collectives in which every tensor of a call is alone: one row in, one row out.
 #include "blocks.hpp"
 #include "make.hpp"
+#include "versions.hpp"
 
 namespace rdmaccl {
 
@@ -140,7 +141,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::allgather_into_tensor_coalesce
     const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "rdmaccl: lists of different lengths");
   const auto call =
-      begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "rdmaccl:all_gather_into_tensor_coalesced", opts, place(first(inputs)));
+      begin(all_gathers_into_tensors(), "rdmaccl:all_gather_into_tensor_coalesced", opts, place(first(inputs)));
   const auto from = flats(inputs, Flat::input);
   const auto into = flats(outputs, Flat::output);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -183,7 +184,7 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::reduce_scatter_tensor_coalesce
     const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "rdmaccl: lists of different lengths");
   const auto call =
-      begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "rdmaccl:reduce_scatter_tensor_coalesced", opts, place(first(inputs)));
+      begin(reduce_scatters_of_tensors(), "rdmaccl:reduce_scatter_tensor_coalesced", opts, place(first(inputs)));
   const auto from = flats(inputs, Flat::input);
   const auto into = flats(outputs, Flat::output);
   const auto comm = call.comm();

@@ -38,7 +38,8 @@ class RdmacclWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   uint64_t getSequencenumber() const override;
-  milliseconds getTimeout() const override;
+  // An override since torch 2.15.
+  milliseconds getTimeout() const;
 
  protected:
   // Waits for the end for so long; zero: as long as it takes. Whether it has come.

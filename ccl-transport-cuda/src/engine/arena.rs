@@ -13,7 +13,7 @@ use crate::sharing::Handle;
 /// Scratch pieces of a share on several hosts: as many as any plan has. On one host none has any.
 pub(super) const SCRATCH: usize = 1;
 /// The longest call by packets, in bytes.
-pub(super) const PACKET_ROOM: usize = 16 << 10;
+pub(super) const PACKET_ROOM: usize = 64 << 10;
 /// The longest one-shot call, in bytes.
 pub(super) const ONE_SHOT_ROOM: usize = 512 << 10;
 

@@ -20,8 +20,12 @@ pub(super) enum Way {
     Plan(&'static dyn Algorithm),
 }
 
-/// From so many ranks on, calls by one step are shorter: each rank reads all that the others have.
+/// From so many ranks on, packets are for shorter calls: each thread looks for those of all ranks.
 const MANY: u32 = 5;
+/// The longest call by packets among many.
+const PACKETS_OF_MANY: usize = 16 << 10;
+/// The longest call between hosts in which each rank sends all others all that it has.
+const SHORT: usize = 16 << 10;
 /// Longer calls from or to a root go from rank to rank, so that no rank's memory is read by all.
 const CHAIN_FROM: usize = 512 << 10;
 /// From so many bytes on it pays to ask whether buffers are registered.
@@ -31,7 +35,7 @@ const FEW: u32 = 8;
 
 impl Way {
     /// For a call among these ranks of so many thread blocks each, with the algorithm that the user wants, if so. All ranks choose alike.
-    /// Where the lengths lie at which ways change nobody has measured.
+    /// The lengths of all-reduces at which ways change were measured with all ranks on one H200 (docs/gpu-check.md); the others are guesses.
     pub(super) fn of(
         call: &Call,
         (placement, blocks): (Placement, u32),
@@ -51,15 +55,15 @@ impl Way {
         }
         let is_plain = call.collective == Collective::AllReduce && !rule.scales();
         if is_plain && Module::all_reduce(rule.family()).is_some() {
-            let most = if placement.ranks < MANY { ONE_SHOT_ROOM } else { ONE_SHOT_ROOM / 2 };
+            let packets = if placement.ranks < MANY { PACKET_ROOM } else { PACKETS_OF_MANY };
             match bytes {
-                ..=PACKET_ROOM => return Ok(Way::Packets),
-                _ if bytes <= most => return Ok(Way::OneShot),
+                _ if bytes <= packets => return Ok(Way::Packets),
+                ..=ONE_SHOT_ROOM => return Ok(Way::OneShot),
                 _ => {}
             }
         }
         let name = match call.collective {
-            Collective::AllReduce if bytes > PACKET_ROOM => "twoshot",
+            Collective::AllReduce if bytes > ONE_SHOT_ROOM => "twoshot",
             Collective::Broadcast | Collective::Reduce if bytes > CHAIN_FROM => "chain",
             Collective::AllToAll => "exchange",
             _ => "oneshot",
@@ -119,7 +123,7 @@ pub(super) fn uneven(
 
 /// Algorithms for ranks on several hosts, the best first. The last one always does.
 fn between_hosts(collective: Collective, bytes: usize, placement: Placement) -> &'static [&'static str] {
-    let (is_short, are_few) = (bytes <= PACKET_ROOM, placement.ranks <= FEW);
+    let (is_short, are_few) = (bytes <= SHORT, placement.ranks <= FEW);
     match collective {
         Collective::AllReduce if is_short && are_few => &["oneshot"],
         Collective::AllReduce if are_few => &["hierarchical", "twoshot"],
@@ -183,15 +187,16 @@ mod tests {
         use Collective::AllReduce;
         use DataType::{F32, F64};
         assert_eq!(way(AllReduce, 0, F32, ReduceOp::Sum), "packets on devices");
-        assert_eq!(way(AllReduce, 4096, F32, ReduceOp::Prod), "packets on devices");
-        assert_eq!(way(AllReduce, 4097, F32, ReduceOp::Sum), "one-shot on devices");
+        assert_eq!(way(AllReduce, 16_384, F32, ReduceOp::Prod), "packets on devices");
+        assert_eq!(way(AllReduce, 16_385, F32, ReduceOp::Sum), "one-shot on devices");
         let by_multicast = |way: Way| [true, false].map(|has| way.or_multicast(has).name());
         assert_eq!(by_multicast(Way::OneShot), ["one-shot by multicast on devices", "one-shot on devices"]);
         assert_eq!(by_multicast(Way::Packets), ["packets on devices"; 2]);
         assert_eq!(way(AllReduce, 131_073, F32, ReduceOp::Sum), "twoshot on devices");
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Avg), "oneshot on devices", "scaled");
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Max), "oneshot on devices");
-        assert_eq!(way(AllReduce, 8, F64, ReduceOp::Sum), "oneshot on devices");
+        assert_eq!(way(AllReduce, 65_536, F64, ReduceOp::Sum), "oneshot on devices");
+        assert_eq!(way(AllReduce, 65_537, F64, ReduceOp::Sum), "twoshot on devices");
         assert_eq!(way(Collective::Broadcast, 1 << 20, F32, ReduceOp::Sum), "chain on devices");
     }
 

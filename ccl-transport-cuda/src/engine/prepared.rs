@@ -21,9 +21,9 @@ const LEAST_TILE: usize = 8 << 10;
 /// Pieces of blocks about which only two ranks know anything: all calls have the same.
 pub(super) const PAIR_TILE: usize = 64 << 10;
 /// Blocks of a call by packets at most.
-const PACKET_BLOCKS: usize = 8;
-/// Bytes that a thread of a one-shot call has at least, as long as one block has them.
-const THREAD_BYTES: usize = 64;
+const PACKET_BLOCKS: usize = 16;
+/// Bytes of each input that a thread of a one-shot call has, as long as there are blocks.
+const THREAD_BYTES: usize = 16;
 
 /// What is the same for all calls of a communicator on all ranks.
 #[derive(Clone, Copy, Debug)]
