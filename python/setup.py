@@ -52,8 +52,7 @@ class BuildPackage(build_py):
         for source in (HERE / "csrc").iterdir():
             shutil.copy2(source, sources)
         if has_torch():
-            builder = package / "torch" / "build.py"
-            subprocess.run([sys.executable, str(builder)], check=True)
+            subprocess.run([sys.executable, "-m", "rdmaccl.build"], cwd=self.build_lib, check=True)
 
 
 class Wheel(bdist_wheel):

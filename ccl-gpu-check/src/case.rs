@@ -29,7 +29,8 @@ pub(crate) struct Case {
 impl Case {
     /// An all-reduce, or a turn of what measures, by a kernel of its own.
     pub(crate) fn team(kernel: TeamKernel, ranks: u32, count: usize, dtype: DataType, op: ReduceOp) -> Case {
-        let name = if kernel == TeamKernel::TwoShot { "twoshot" } else { "oneshot" };
+        let is_two = matches!(kernel, TeamKernel::TwoShot | TeamKernel::Staged);
+        let name = if is_two { "twoshot" } else { "oneshot" };
         Case { kernel: Some(kernel), ..Case::plan(plan(name, ranks), count, dtype, op) }
     }
 
@@ -46,6 +47,7 @@ impl Case {
             Some(TeamKernel::TwoShot) => "two-shot",
             Some(TeamKernel::OneShot) => "one-shot",
             Some(TeamKernel::Packets) => "packets",
+            Some(TeamKernel::Staged) => "staged",
             Some(TeamKernel::Meet) => "meet",
             Some(TeamKernel::Ping) => "ping",
             Some(TeamKernel::Add) => "add",

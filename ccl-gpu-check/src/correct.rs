@@ -147,7 +147,7 @@ fn teams(bench: &Bench, random: &mut Random) -> Vec<Case> {
     let mut cases = Vec::new();
     let counts = bench.scale(&[1, 37, 300, 4099, 65_537][..], &[1, 37, 300]);
     for ranks in 2..=bench.scale(8, 3) {
-        for kernel in [TeamKernel::TwoShot, TeamKernel::OneShot, TeamKernel::Packets] {
+        for kernel in [TeamKernel::TwoShot, TeamKernel::OneShot, TeamKernel::Packets, TeamKernel::Staged] {
             for dtype in [DataType::F32, DataType::F16, DataType::BF16] {
                 for &count in counts {
                     let op = random.pick(&[ReduceOp::Sum, ReduceOp::Prod]);

@@ -41,6 +41,7 @@ pub(crate) fn calls(bench: &Bench, ranks: u32) -> Vec<Case> {
     let plan = |name| Case::plan(plan(name, ranks), count, DataType::F32, ReduceOp::Sum);
     let mut cases = vec![
         team(TeamKernel::Packets),
+        team(TeamKernel::Staged),
         team(TeamKernel::OneShot),
         team(TeamKernel::TwoShot),
         plan("oneshot"),

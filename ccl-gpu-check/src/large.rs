@@ -1,4 +1,4 @@
-//! Long all-reduces, as a part of what the device's memory could do.
+//! All-reduces of middle length, and long ones as a part of what the device's memory could do.
 
 use crate::bench::Bench;
 use crate::case::{Case, least_credits, plan};
@@ -10,6 +10,42 @@ use ccl_transport_cuda::gang::{Gang, GangError, TeamKernel};
 use ccl_transport_cuda::program::{Geometry, MAX_TEAM_BLOCKS};
 use serde_json::{Value, json};
 
+/// Blocks and threads of each rank.
+type Shapes<'a> = &'a [(u32, u32)];
+
+/// Blocks of a rank at most, as the library has them.
+const MIDDLE_BLOCKS: u32 = 32;
+
+/// From where one-shot ends to where only bandwidth counts.
+pub(crate) fn middle(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Result<(), GangError> {
+    let mut all = Vec::new();
+    for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
+        outcome.say(format!(
+            "all_reduce of {ranks}, us: one-shot, staged two-shot, plan oneshot, plan twoshot, two-shot on mapped buffers"
+        ));
+        let most = (processors(bench)? / ranks).clamp(1, MIDDLE_BLOCKS);
+        let shapes = [(most, 512), (most.div_ceil(2), 512), (most.div_ceil(4), 512)];
+        for &bytes in
+            bench.scale(&[1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23, 1 << 24][..], &[1 << 14])
+        {
+            let input = numbers(bytes);
+            let mut said = Vec::new();
+            for kernel in [1, 4, 5, 2, 0] {
+                let found = measure(bench, (ranks, &shapes), &input, kernel, bandwidth, outcome)?;
+                said.push(found.time.map_or("-".into(), |time| format!("{time:.1}")));
+                all.push(found.told);
+            }
+            outcome.say(format!("{:>6} KiB  {}", bytes >> 10, said.join("  ")));
+            outcome.put("middle", json!(all));
+        }
+    }
+    Ok(())
+}
+
+fn processors(bench: &Bench) -> Result<u32, GangError> {
+    Ok(bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs())
+}
+
 pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Result<(), GangError> {
     let mut all = Vec::new();
     for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
@@ -20,10 +56,14 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
         for &bytes in bench.scale(&[64 << 20, 256 << 20, 1 << 30][..], &[1 << 14]) {
             let input = numbers(bytes);
             let mut said = Vec::new();
+            let most = processors(bench)? / ranks;
             for kernel in 0..4 {
-                let (text, told) = measure(bench, ranks, &input, kernel, bandwidth, outcome)?;
-                said.push(text);
-                all.push(told);
+                let shapes = [(most, 512), (2 * most, 256)];
+                let found = measure(bench, (ranks, &shapes), &input, kernel, bandwidth, outcome)?;
+                let ms =
+                    found.time.map(|time| format!("{:.3} ({:.0} %)", time / 1e3, 100.0 * found.of_least));
+                said.push(ms.unwrap_or("-".into()));
+                all.push(found.told);
             }
             if let Some(time) = additions(bench, ranks - 1, &input, outcome)? {
                 said.push(format!("{:.3}", time / 1e3));
@@ -36,21 +76,27 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome, bandwidth: f64) -> Resul
     Ok(())
 }
 
-/// A line's entry, and what is behind it: with the blocks and threads that are best.
+/// What has come of a kernel, with the blocks and threads that are best.
+struct Found {
+    /// Microseconds, if it was measured.
+    time: Option<f64>,
+    /// Of the time in which a copy would move the least bytes.
+    of_least: f64,
+    told: Value,
+}
+
 fn measure(
     bench: &Bench,
-    ranks: u32,
+    (ranks, shapes): (u32, Shapes<'_>),
     input: &[u8],
     kernel: usize,
     bandwidth: f64,
     outcome: &mut Outcome,
-) -> Result<(String, Value), GangError> {
+) -> Result<Found, GangError> {
     let bytes = input.len();
-    let processors = bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
-    let all = [(processors / ranks, 512), (2 * processors / ranks, 256)];
     let mut best: Option<(f64, Value)> = None;
     let mut skipped = None;
-    for &(blocks, threads) in bench.scale(&all[..], &[(2, 3)]) {
+    for &(blocks, threads) in bench.scale(shapes, &[(2, 3)]) {
         let blocks = blocks.clamp(1, MAX_TEAM_BLOCKS as u32);
         let case = case(ranks, bytes, kernel, blocks, threads);
         let told = json!({
@@ -80,25 +126,28 @@ fn measure(
         let time = microseconds(&gang, bench, bench.scale((7, 3), (1, 1)), || gang.launch())?;
         if let Some(what) = wrong(&gang, input, ranks)? {
             outcome.fail(format!("{}: {what}", case.name()));
-            return Ok(("wrong".into(), json!({"call": told, "wrong": what})));
+            let told = json!({"call": told, "wrong": what});
+            return Ok(Found { time: None, of_least: 0.0, told });
         }
         if best.as_ref().is_none_or(|(least, _)| time < *least) {
             best = Some((time, told));
         }
     }
-    let Some((time, told)) = best else { return Ok(("-".into(), skipped.unwrap_or(Value::Null))) };
+    let Some((time, told)) = best else {
+        return Ok(Found { time: None, of_least: 0.0, told: skipped.unwrap_or(Value::Null) });
+    };
     let (n, s) = (f64::from(ranks), bytes as f64);
     // Bytes that the kernel reads and writes by its design; and the least.
     let own = match kernel {
         0 => 2.0 * n * s,
-        1 => n * (2.0 * n + 1.0) * s,
+        1 | 5 => n * (2.0 * n + 1.0) * s,
         // Through slots: each piece is written to one and read from one.
         _ => (6.0 * n - 4.0) * s,
     };
     let part = |bytes: f64| bytes / bandwidth / (time / 1e6);
     let least = part(2.0 * n * s);
-    let all = json!({"call": told, "us": time, "of_least": least, "own_bytes": own, "of_own": part(own)});
-    Ok((format!("{:.3} ({:.0} %)", time / 1e3, 100.0 * least), all))
+    let told = json!({"call": told, "us": time, "of_least": least, "own_bytes": own, "of_own": part(own)});
+    Ok(Found { time: Some(time), of_least: least, told })
 }
 
 /// Microseconds of so many additions of a buffer to another, one launch each: what a sum of all buffers costs a program that has them
@@ -110,8 +159,7 @@ fn additions(
     outcome: &mut Outcome,
 ) -> Result<Option<f64>, GangError> {
     let mut case = Case::team(TeamKernel::Add, 1, input.len() / 4, DataType::F32, ReduceOp::Sum);
-    let processors = bench.device.attribute(Attribute::Multiprocessors)?.unwrap_or(1).unsigned_abs();
-    let full = (processors.min(MAX_TEAM_BLOCKS as u32), 512);
+    let full = (processors(bench)?.min(MAX_TEAM_BLOCKS as u32), 512);
     (case.shape.blocks, case.shape.threads) = bench.scale(full, (2, 3));
     if !bench.wants(&case.name()) {
         return Ok(None);
@@ -138,6 +186,8 @@ fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> C
         0 => Case::team(TeamKernel::TwoShot, ranks, count, dtype, op),
         1 => Case::team(TeamKernel::OneShot, ranks, count, dtype, op),
         2 => Case::plan(plan("twoshot", ranks), count, dtype, op),
+        4 => Case::team(TeamKernel::Staged, ranks, count, dtype, op),
+        5 => Case::plan(plan("oneshot", ranks), count, dtype, op),
         _ => Case::plan(plan("ring", ranks), count, dtype, op),
     };
     let lanes = case.plan.programs.iter().map(|program| program.lanes.len()).max().unwrap_or(1).max(1) as u32;

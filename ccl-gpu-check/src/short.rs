@@ -10,22 +10,39 @@ use ccl_transport_cuda::program::Geometry;
 use serde_json::{Value, json};
 
 /// Calls of a graph, one behind the other: what a call takes there, without what a launch of the graph takes.
-const IN_A_GRAPH: usize = 100;
+pub(crate) const IN_A_GRAPH: usize = 100;
 
 pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError> {
     let mut all = Vec::new();
-    let sizes = bench.scale(&[8, 64, 512, 1024, 4096, 8192, 16384, 32768, 65536][..], &[8, 512]);
+    let sizes =
+        bench.scale(
+            &[
+                8,
+                512,
+                1 << 12,
+                1 << 14,
+                1 << 15,
+                1 << 16,
+                1 << 17,
+                1 << 18,
+                1 << 19,
+                1 << 20,
+                1 << 22,
+                1 << 24,
+            ][..],
+            &[8, 512],
+        );
     for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
         outcome.say(format!(
-            "all_reduce of {ranks} in a graph, us: packets, one-shot, two-shot, plan oneshot, plan twoshot"
+            "all_reduce of {ranks} in a graph, us: packets, one-shot, two-shot, staged two-shot, plan oneshot, plan twoshot"
         ));
         let mut slowest = Slowest::default();
         for &bytes in sizes {
             let mut times = Vec::new();
-            for kernel in 0..5 {
-                let found = fastest(bench, ranks, bytes, kernel, outcome)?;
-                times.push(found.as_ref().map(|(time, _)| *time));
-                all.extend(found.map(|(_, told)| told));
+            for kernel in 0..6 {
+                let tries = tries(bench, ranks, bytes, kernel, outcome)?;
+                times.push(tries.iter().map(|(time, _)| *time).min_by(f64::total_cmp));
+                all.extend(tries.into_iter().map(|(_, told)| told));
             }
             slowest.take(bytes, &times);
             let said = times.iter().map(|time| time.map_or("-".into(), |time| format!("{time:.2}")));
@@ -48,7 +65,7 @@ impl Slowest {
     /// Up to here.
     const BYTES: usize = 16 << 10;
 
-    /// A line: three kernels, and two plans by the interpreter.
+    /// A line: four kernels, and two plans by the interpreter.
     fn take(&mut self, bytes: usize, times: &[Option<f64>]) {
         let least = |times: &[Option<f64>]| times.iter().flatten().copied().min_by(f64::total_cmp);
         if bytes > Slowest::BYTES {
@@ -57,7 +74,7 @@ impl Slowest {
         if let Some(best) = least(times) {
             self.time = self.time.max(best);
         }
-        if let Some((kernel, plan)) = least(&times[..3]).zip(least(&times[3..])) {
+        if let Some((kernel, plan)) = least(&times[..4]).zip(least(&times[4..])) {
             self.interpreter = self.interpreter.max(plan / kernel);
         }
     }
@@ -70,16 +87,17 @@ impl Slowest {
     }
 }
 
-/// The kernel with the number of blocks and threads that is best for it.
-fn fastest(
+/// The kernel with several numbers of blocks and threads: its times, and what is told of them.
+fn tries(
     bench: &Bench,
     ranks: u32,
     bytes: usize,
     kernel: usize,
     outcome: &mut Outcome,
-) -> Result<Option<(f64, Value)>, GangError> {
-    let mut best: Option<(f64, Value)> = None;
-    for &(blocks, threads) in bench.scale(&[(1, 128), (1, 512), (4, 256), (8, 512), (16, 512)][..], &[(1, 2)])
+) -> Result<Vec<(f64, Value)>, GangError> {
+    let mut tries = Vec::new();
+    for &(blocks, threads) in
+        bench.scale(&[(1, 128), (1, 512), (4, 256), (8, 512), (16, 512), (32, 512)][..], &[(1, 2)])
     {
         // No block without bytes.
         if blocks > 1 && bytes < 64 * blocks as usize {
@@ -100,17 +118,15 @@ fn fastest(
         let time = microseconds(&gang, bench, bench.scale((21, 1), (1, 1)), || gang.replay())? / calls;
         if let Some(what) = verdict(&gang, &case.right(&inputs)?)? {
             outcome.fail(format!("{}: {what}", case.name()));
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        if best.as_ref().is_none_or(|(least, _)| time < *least) {
-            let told = json!({
-                "kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes,
-                "us": time, "blocks": gang.blocks(), "threads": threads,
-            });
-            best = Some((time, told));
-        }
+        let told = json!({
+            "kernel": case.kernel_name(), "algorithm": case.plan.algorithm, "ranks": ranks, "bytes": bytes,
+            "us": time, "blocks": gang.blocks(), "threads": threads,
+        });
+        tries.push((time, told));
     }
-    Ok(best)
+    Ok(tries)
 }
 
 fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> Case {
@@ -119,11 +135,12 @@ fn case(ranks: u32, bytes: usize, kernel: usize, blocks: u32, threads: u32) -> C
         0 => Case::team(TeamKernel::Packets, ranks, count, dtype, op),
         1 => Case::team(TeamKernel::OneShot, ranks, count, dtype, op),
         2 => Case::team(TeamKernel::TwoShot, ranks, count, dtype, op),
-        3 => Case::plan(plan("oneshot", ranks), count, dtype, op),
+        3 => Case::team(TeamKernel::Staged, ranks, count, dtype, op),
+        4 => Case::plan(plan("oneshot", ranks), count, dtype, op),
         _ => Case::plan(plan("twoshot", ranks), count, dtype, op),
     };
-    // As many tiles as there are blocks for a lane.
-    let tile_bytes = (bytes / blocks as usize).next_multiple_of(64).max(64);
+    // As many tiles as there are blocks for a lane, and no longer than the library's.
+    let tile_bytes = (bytes / blocks as usize).next_multiple_of(64).clamp(64, 128 << 10);
     case.geometry = Geometry { slot_bytes: tile_bytes, shares: blocks, ..case.geometry };
     case.tile_bytes = tile_bytes;
     (case.shape.blocks, case.shape.threads) = (blocks, threads);

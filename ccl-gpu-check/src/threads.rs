@@ -19,9 +19,9 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError>
                 Err(what) => outcome.fail(format!("{} as threads: {what}", case.name())),
             }
         }
+        outcome.put("threads", json!({"ranks": ranks, "cases": cases, "launches": launches}));
     }
     outcome.say(format!("{cases} cases, {launches} launches on streams of their own, results right"));
-    outcome.put("threads", json!({"cases": cases, "launches": launches}));
     Ok(())
 }
 

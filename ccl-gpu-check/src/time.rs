@@ -13,6 +13,7 @@ pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError>
     let bandwidth = copies(bench, outcome)?;
     flags(bench, outcome)?;
     short::run(bench, outcome)?;
+    large::middle(bench, outcome, bandwidth)?;
     pairs::time(bench, outcome)?;
     large::run(bench, outcome, bandwidth)
 }
@@ -73,6 +74,15 @@ fn flags(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError> {
             }
         }
     }
+    // What is left of a call that has nothing to do: it is launched, begins, meets once and ends.
+    let mut case = Case::team(TeamKernel::Meet, 2, 1, DataType::F32, ReduceOp::Sum);
+    (case.shape.blocks, case.shape.threads) = (1, bench.scale(128, 2));
+    let mut gang = case.gang(bench)?;
+    gang.record(bench.scale(short::IN_A_GRAPH, 2))?;
+    let calls = bench.scale(short::IN_A_GRAPH, 2) as f64;
+    let time = microseconds(&gang, bench, bench.scale((21, 1), (1, 1)), || gang.replay())? / calls;
+    said.push(format!("a launch in a graph with one barrier of 2 {time:.2} us"));
+    all.push(json!({"kernel": "meet in a graph", "ranks": 2, "us": time}));
     outcome.say(said.join(", "));
     outcome.put("flags", json!(all));
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn run(
 ) -> Result<(u64, Option<Report>)> {
     let start_time = now();
     let (speaks, nranks) = (comm.rank() == 0, comm.size());
-    let devices = ranks::devices(comm)?;
+    let devices = ranks::devices(comm, options.memory)?;
     if speaks {
         print(&table::preamble(program, options, &devices))?;
         print(&table::header(program, options))?;

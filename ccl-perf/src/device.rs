@@ -2,7 +2,9 @@
 
 use crate::buffers::Layout;
 use crate::work::Work;
-use ccl::device::{DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, Driver, current_after, driver};
+use ccl::device::{
+    Device, DeviceBuffers, DeviceLine, DeviceMemory, DeviceStream, Driver, current_after, driver,
+};
 use ccl::{Communicator, Config, Result};
 use std::ops::Range;
 
@@ -20,6 +22,19 @@ fn nth(driver: Driver, index: usize) -> Result<u32> {
     Ok((index % count) as u32)
 }
 
+/// The one that holds a rank's buffers: that of its kernels, or else those of a host are taken in turn.
+pub(crate) fn of(comm: &Communicator) -> Result<Device> {
+    let driver = driver()?;
+    let places = comm.places();
+    let (before, own) = places.split_at(comm.rank() as usize);
+    let on_host = before.iter().filter(|(host, _)| own.first().is_some_and(|(here, _)| here == host)).count();
+    let number = match comm.device_engine() {
+        Some(engine) => engine.device(),
+        None => nth(driver, on_host)?,
+    };
+    driver.device(number)
+}
+
 /// Send and receive memory on a device, and what calls on it need.
 pub(crate) struct OnDevice {
     send: DeviceMemory,
@@ -31,24 +46,14 @@ pub(crate) struct OnDevice {
 }
 
 impl OnDevice {
-    /// On the device for this rank: those of a host take its devices in turn.
     pub(crate) fn new(comm: &Communicator, len: usize, start: usize) -> Result<OnDevice> {
-        let driver = driver()?;
-        let places = comm.places();
-        let (before, own) = places.split_at(comm.rank() as usize);
-        let on_host =
-            before.iter().filter(|(host, _)| own.first().is_some_and(|(here, _)| here == host)).count();
-        let number = match comm.device_engine() {
-            Some(engine) => engine.device(),
-            None => nth(driver, on_host)?,
-        };
-        let device = driver.device(number)?;
+        let device = of(comm)?;
         let primary = device.primary()?;
         Ok(OnDevice {
             send: DeviceMemory::alloc(&primary, start + len)?,
             receive: DeviceMemory::alloc(&primary, start + len)?,
             stream: DeviceStream::new(&primary)?,
-            line: DeviceLine::new(driver, device.ordinal, STAGING)?,
+            line: DeviceLine::new(driver()?, device.ordinal, STAGING)?,
             start,
         })
     }

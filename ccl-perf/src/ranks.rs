@@ -1,5 +1,7 @@
 //! What the ranks tell each other about a measurement, through the communicator itself.
 
+use crate::device;
+use crate::options::Place;
 use crate::report::Device;
 use ccl::{Buffers, Call, Collective, Communicator, DataType, ReduceOp, Result};
 
@@ -34,15 +36,17 @@ fn all_reduce(comm: &mut Communicator, bytes: &mut [u8], dtype: DataType, op: Re
 }
 
 /// Who takes part, asked of every rank.
-pub(crate) fn devices(comm: &mut Communicator) -> Result<Vec<Device>> {
+pub(crate) fn devices(comm: &mut Communicator, memory: Place) -> Result<Vec<Device>> {
     const RECORD: usize = 256;
-    let own = Device {
-        rank: comm.rank(),
-        pid: std::process::id(),
-        hostname: short_line("/proc/sys/kernel/hostname", "localhost"),
-        device_info: processor(),
+    let (device, bus, device_info) = match memory {
+        Place::Host => (comm.rank(), "host".into(), processor()),
+        Place::Device => {
+            let device = device::of(comm)?;
+            (device.ordinal, device.pci, device.name.chars().filter(char::is_ascii).take(96).collect())
+        }
     };
-    let text = format!("{}\n{}\n{}\n", own.pid, own.hostname, own.device_info);
+    let host = short_line("/proc/sys/kernel/hostname", "localhost");
+    let text = format!("{}\n{host}\n{device}\n{bus}\n{device_info}\n", std::process::id());
     let mut sent = text.into_bytes();
     sent.resize(RECORD, 0);
     let mut received = vec![0; RECORD * comm.size() as usize];
@@ -51,7 +55,14 @@ pub(crate) fn devices(comm: &mut Communicator) -> Result<Vec<Device>> {
         let text = String::from_utf8_lossy(record);
         let mut lines = text.trim_end_matches('\0').lines().map(str::to_string);
         let mut next = || lines.next().unwrap_or_default();
-        Device { rank, pid: next().parse().unwrap_or(0), hostname: next(), device_info: next() }
+        Device {
+            rank,
+            pid: next().parse().unwrap_or(0),
+            hostname: next(),
+            device: next().parse().unwrap_or(0),
+            bus: next(),
+            device_info: next(),
+        }
     };
     Ok((0u32..).zip(received.chunks_exact(RECORD)).map(read).collect())
 }

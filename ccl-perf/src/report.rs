@@ -62,7 +62,11 @@ pub(crate) struct Device {
     pub(crate) pid: u32,
     /// Its host.
     pub(crate) hostname: String,
-    /// The host's processor.
+    /// The number of what holds its buffers.
+    pub(crate) device: u32,
+    /// Where that is: a place on the bus, or the host.
+    pub(crate) bus: String,
+    /// Its name: the GPU's, or the host's processor.
     pub(crate) device_info: String,
 }
 
@@ -285,6 +289,8 @@ pub(crate) mod tests {
                     rank: 0,
                     pid: 7,
                     hostname: "a<b&c".into(),
+                    device: 0,
+                    bus: "host".into(),
                     device_info: "cpu".into(),
                 }],
             },

@@ -33,14 +33,14 @@ pub(crate) fn preamble(program: Program, options: &Options, devices: &[Device]) 
         let _ = writeln!(out, "# Without effect on host memory: {}", unused.join(" "));
     }
     if options.memory == Place::Device {
-        out.push_str("# Buffers on CUDA devices, through pinned host memory\n");
+        out.push_str("# Buffers on CUDA devices: by kernels where they reach each other, else through pinned host memory\n");
     }
     out.push_str("# Using devices\n");
     for d in devices {
         let _ = writeln!(
             out,
-            "#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [host] {}",
-            d.rank, d.pid, d.hostname, d.rank, d.device_info
+            "#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] {}",
+            d.rank, d.pid, d.hostname, d.device, d.bus, d.device_info
         );
     }
     out

@@ -1,6 +1,6 @@
 // All-reduces of a team by kernels of their own, with the bits of the host's one-shot and two-shot plans: contributions are combined in
 // rank order, and rounded once. Contributions are not scaled here; calls that want it are plans.
-#include "all_reduce.h"
+#include "staged.h"
 
 // Two-shot, by pushing: every rank combines its part of everybody's input, and stores the result into everybody's output. Each byte
 // is read once and written once for each rank; buffers must be mapped by all. The output may be the input: each of its bytes is
@@ -166,6 +166,10 @@ KERNEL(rdmaccl_two_shot, (const Launch launch)) {
 KERNEL(rdmaccl_one_shot, (const Launch launch)) {
     SHARED(TeamShared, shared);
     one_shot<FAMILY>(launch, shared);
+}
+KERNEL(rdmaccl_staged, (const Launch launch)) {
+    SHARED(TeamShared, shared);
+    staged<FAMILY>(launch, shared);
 }
 KERNEL(rdmaccl_packets, (const Launch launch)) {
     SHARED(TeamShared, shared);

@@ -10,6 +10,8 @@ struct TeamShared {
     // The call's buffers, kept here and not in registers.
     const u8 *input;
     u8 *output;
+    // Of a call in rounds: its bytes, and how many are done.
+    u64 bytes, done;
 };
 
 // A run of bytes.

@@ -71,6 +71,10 @@ struct Team {
 // 0 is what memory holds that was never written; and parities alternate.
 METHOD u32 epoch_after(u32 epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
 
+// Where rank `from` leaves data for rank `at` in an epoch. What was left there two epochs ago has been read: `at` has since said that it had
+// begun the epoch between, and it begins one when it has ended the one before.
+METHOD u8 *stage_of(const Team &team, u32 epoch, u32 at, u32 from) { return team.stage[at] + ((epoch & 1) * RANKS + from) * team.room; }
+
 // A rank's block in a call.
 struct Member {
     const Team *team;
@@ -101,9 +105,7 @@ struct Member {
     METHOD u32 place(Moment moment, u32 peer) const {
         return ((moment * 2 + parity()) * BLOCKS + block_index) * RANKS + peer;
     }
-    // Where rank `from` leaves data for rank `at` in this epoch. What was left there two epochs ago has been read: `at` has since said
-    // that it had begun the epoch between, and it begins one when it has ended the one before.
-    METHOD u8 *stage(u32 at, u32 from) const { return team->stage[at] + (parity() * RANKS + from) * team->room; }
+    METHOD u8 *stage(u32 at, u32 from) const { return stage_of(*team, epoch, at, from); }
     // The same by multicast: where this rank leaves data for all at once, and where it finds what `from` has left.
     METHOD u8 *everywhere() const { return team->everywhere + (parity() * ranks + rank) * team->room; }
     METHOD const u8 *received(u32 from) const { return team->received + (parity() * ranks + from) * team->room; }

@@ -50,7 +50,7 @@ def faked_version(_: str) -> None:
         found = python(f"import torch; torch.__version__ = {other!r}; import rdmaccl.torch")
         if found.returncode == 0:
             raise AssertionError(f"torch {other} is accepted")
-        expect_in(["ImportError", f"no backend for torch {other}", f"torch {installed()} on Python", "-m rdmaccl.torch.build"], found.stderr)
+        expect_in(["ImportError", f"no backend for torch {other}", f"torch {installed()} on Python", "-m rdmaccl.build"], found.stderr)
 
 
 def faked_patch(_: str) -> None:
@@ -76,7 +76,7 @@ def other_headers(_: str) -> None:
         found = python("import rdmaccl.torch", PYTHONPATH=folder)
     if found.returncode == 0:
         raise AssertionError("it is accepted")
-    expect_in(["ImportError", "was compiled for torch 2.6", "-m rdmaccl.torch.build"], found.stderr)
+    expect_in(["ImportError", "was compiled for torch 2.6", "-m rdmaccl.build"], found.stderr)
 
 
 def without_torch(_: str) -> None:
@@ -100,9 +100,14 @@ def without_import(backend: str) -> None:
 
 
 def no_compiler(_: str) -> None:
-    """What the build says where there is none."""
-    environment = {**os.environ, "CXX": "/nonexistent/c++"}
-    found = subprocess.run([sys.executable, "-m", "rdmaccl.torch.build"], capture_output=True, text=True, timeout=60, env=environment)
+    """What the build says where there is none, of a package that has no backend yet."""
+    import rdmaccl
+
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(Path(rdmaccl.__file__).parent, Path(folder) / "rdmaccl", ignore=shutil.ignore_patterns("_c10d_*"))
+        environment = {**os.environ, "CXX": "/nonexistent/c++", "PYTHONPATH": folder}
+        command = [sys.executable, "-m", "rdmaccl.build"]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     if found.returncode == 0 or "Traceback" in found.stderr:
         raise AssertionError(found.stderr)
     expect_in(["/nonexistent/c++", "install one"], found.stderr)

@@ -8,7 +8,7 @@
 #include "../multicast.cu"
 
 // Which kernel.
-enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH, ADD, AGREE, MULTICAST };
+enum What { INTERPRET, TWO_SHOT, ONE_SHOT, PACKETS, MEET, PING, FINISH, ADD, AGREE, MULTICAST, STAGED };
 
 template <class F> void interpret_family(const Launch &launch) {
     SHARED(Shared, shared);
@@ -23,6 +23,7 @@ template <class F> void all_reduce_family(const Launch &launch, u64 what) {
     if (what == TWO_SHOT) two_shot<F>(launch, shared);
     if (what == ONE_SHOT) one_shot<F>(launch, shared);
     if (what == PACKETS) packets<F>(launch, shared);
+    if (what == STAGED) staged<F>(launch, shared);
     if (what == MULTICAST) multicast<F>(launch, shared);
 }
 

@@ -14,7 +14,7 @@ const char *const FAMILIES[] = {"SumsI8",   "SumsI16",  "SumsI32", "SumsI64", "S
 // In the order of `What`.
 const char *const KERNELS[] = {"rdmaccl_interpret", "rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets",
                                "rdmaccl_meet",      "rdmaccl_ping",     "rdmaccl_finish",   "rdmaccl_add",
-                               "rdmaccl_agree",     "rdmaccl_multicast"};
+                               "rdmaccl_agree",     "rdmaccl_multicast", "rdmaccl_staged"};
 const u32 WHATS = sizeof KERNELS / sizeof *KERNELS;
 
 struct Place {

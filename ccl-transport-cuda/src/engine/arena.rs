@@ -7,15 +7,13 @@
 
 use super::hosts::Hosts;
 use super::links::Links;
-use crate::program::{End, MAX_TEAM, MAX_TEAM_BLOCKS, TEAM_FLAGS, Team, Wire, book};
+use crate::program::{End, MAX_TEAM, MAX_TEAM_BLOCKS, STAGE_ROOM, TEAM_FLAGS, Team, Wire, book};
 use crate::sharing::Handle;
 
 /// Scratch pieces of a share on several hosts: as many as any plan has. On one host none has any.
 pub(super) const SCRATCH: usize = 1;
 /// The longest call by packets, in bytes.
 pub(super) const PACKET_ROOM: usize = 64 << 10;
-/// The longest one-shot call, in bytes.
-pub(super) const ONE_SHOT_ROOM: usize = 512 << 10;
 
 /// The layout, in bytes from the beginning. What peers or kernels wait for comes first, up to `zeroed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +79,7 @@ impl Arena {
             links.place_words(&mut take);
         }
         let zeroed = take(0);
-        let stage = take(meeting * 2 * MAX_TEAM * ONE_SHOT_ROOM);
+        let stage = take(meeting * 2 * MAX_TEAM * STAGE_ROOM);
         let scratch = take(scratch_bytes);
         for links in [&mut links, &mut transfers] {
             links.place_slots(&mut take);

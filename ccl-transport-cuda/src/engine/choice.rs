@@ -1,7 +1,7 @@
 //! How a call is made: by which kernel, and by which plan.
 
-use super::arena::{ONE_SHOT_ROOM, PACKET_ROOM};
-use crate::program::{Module, Rule};
+use super::arena::PACKET_ROOM;
+use crate::program::{Module, Rule, STAGE_ROOM};
 use ccl_core::algorithms::{self, Algorithm};
 use ccl_core::communicator::Call;
 use ccl_core::plan::{Collective, Placement, Spec};
@@ -16,6 +16,8 @@ pub(super) enum Way {
     OneShot,
     /// The same by stores that reach all ranks at once.
     Multicast,
+    /// All-reduce in two steps through staging memory.
+    Staged,
     /// A plan, by the interpreter.
     Plan(&'static dyn Algorithm),
 }
@@ -26,6 +28,8 @@ const MANY: u32 = 5;
 const PACKETS_OF_MANY: usize = 16 << 10;
 /// The longest call between hosts in which each rank sends all others all that it has.
 const SHORT: usize = 16 << 10;
+/// Longer all-reduces, in two steps, are made by a plan.
+const STAGED_BELOW: usize = 8 << 20;
 /// Longer calls from or to a root go from rank to rank, so that no rank's memory is read by all.
 const CHAIN_FROM: usize = 512 << 10;
 /// From so many bytes on it pays to ask whether buffers are registered.
@@ -58,12 +62,13 @@ impl Way {
             let packets = if placement.ranks < MANY { PACKET_ROOM } else { PACKETS_OF_MANY };
             match bytes {
                 _ if bytes <= packets => return Ok(Way::Packets),
-                ..=ONE_SHOT_ROOM => return Ok(Way::OneShot),
+                ..=STAGE_ROOM => return Ok(Way::OneShot),
+                ..STAGED_BELOW => return Ok(Way::Staged),
                 _ => {}
             }
         }
         let name = match call.collective {
-            Collective::AllReduce if bytes > ONE_SHOT_ROOM => "twoshot",
+            Collective::AllReduce if bytes > STAGE_ROOM => "twoshot",
             Collective::Broadcast | Collective::Reduce if bytes > CHAIN_FROM => "chain",
             Collective::AllToAll => "exchange",
             _ => "oneshot",
@@ -81,15 +86,15 @@ impl Way {
 
     /// Whether it may be made on buffers that all ranks have registered: all of them find out before each such call.
     pub(super) fn may_be_mapped(&self, call: &Call, placement: Placement, rule: &Rule) -> bool {
-        let Way::Plan(algorithm) = self else { return false };
+        let is_two_shot = match self {
+            Way::Plan(algorithm) => algorithm.name() == "twoshot",
+            Way::Staged => true,
+            _ => false,
+        };
         let is_long = call.count.saturating_mul(call.dtype.size()) >= MAPPED_FROM;
         let has_kernel = !rule.scales() && Module::all_reduce(rule.family()).is_some();
         let is_here = placement.hosts == 1 && placement.ranks > 1;
-        is_here
-            && is_long
-            && has_kernel
-            && call.collective == Collective::AllReduce
-            && algorithm.name() == "twoshot"
+        is_two_shot && is_here && is_long && has_kernel && call.collective == Collective::AllReduce
     }
 
     /// As flight records and errors say it.
@@ -98,6 +103,7 @@ impl Way {
             Way::Packets => "packets on devices".into(),
             Way::OneShot => "one-shot on devices".into(),
             Way::Multicast => "one-shot by multicast on devices".into(),
+            Way::Staged => "two-shot on devices".into(),
             Way::Plan(algorithm) => format!("{} on devices", algorithm.name()),
         }
     }
@@ -192,7 +198,8 @@ mod tests {
         let by_multicast = |way: Way| [true, false].map(|has| way.or_multicast(has).name());
         assert_eq!(by_multicast(Way::OneShot), ["one-shot by multicast on devices", "one-shot on devices"]);
         assert_eq!(by_multicast(Way::Packets), ["packets on devices"; 2]);
-        assert_eq!(way(AllReduce, 131_073, F32, ReduceOp::Sum), "twoshot on devices");
+        assert_eq!(way(AllReduce, 131_073, F32, ReduceOp::Sum), "two-shot on devices");
+        assert_eq!(way(AllReduce, 2 << 20, F32, ReduceOp::Sum), "twoshot on devices");
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Avg), "oneshot on devices", "scaled");
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Max), "oneshot on devices");
         assert_eq!(way(AllReduce, 65_536, F64, ReduceOp::Sum), "oneshot on devices");

@@ -281,7 +281,7 @@ fn team(
     let [everywhere, received] = multicast.unwrap_or_default();
     let team = Team {
         rank,
-        room: arena::ONE_SHOT_ROOM as u64,
+        room: crate::program::STAGE_ROOM as u64,
         packet_room: arena::PACKET_ROOM as u64,
         epochs: bases[rank as usize] + arena.epochs(),
         agreed: bases[rank as usize] + arena.agreed as u64,

@@ -1,11 +1,11 @@
 //! A piece of memory of every rank that all ranks store to at once: whether there is one, which all ranks find out together.
 
-use super::arena::ONE_SHOT_ROOM;
 use super::hosts::Hosts;
 use super::saying::{heard, told};
 use super::{Place, Share};
 use crate::driver::Attribute;
 use crate::kernels::Kernels;
+use crate::program::STAGE_ROOM;
 use crate::program::{Family, Module};
 use crate::sys::{self, Primary};
 use ccl_core::config::{Config, Multicast as Choice};
@@ -99,7 +99,7 @@ fn made(
     let grains = words.iter().filter_map(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word));
     let (grain, ranks) = (grains.max().unwrap_or(1) as usize, words.len());
     let memory = || {
-        let mut own = sys::Multicast::new(primary, 2 * ranks * ONE_SHOT_ROOM, grain)?;
+        let mut own = sys::Multicast::new(primary, 2 * ranks * STAGE_ROOM, grain)?;
         // Kept until all have the object.
         let descriptor = (rank == 0).then(|| own.create(ranks)).transpose()?;
         Ok((own, descriptor))

@@ -22,7 +22,7 @@ const LEAST_TILE: usize = 8 << 10;
 pub(super) const PAIR_TILE: usize = 64 << 10;
 /// Blocks of a call by packets at most.
 const PACKET_BLOCKS: usize = 16;
-/// Bytes of each input that a thread of a one-shot call has, as long as there are blocks.
+/// Bytes of each input, or of each rank's part, that a thread of a team's call has, as long as there are blocks.
 const THREAD_BYTES: usize = 16;
 
 /// What is the same for all calls of a communicator on all ranks.
@@ -106,6 +106,10 @@ impl Prepared {
             Way::Packets => (whole()?, None, bytes.div_ceil(8 * threads).clamp(1, PACKET_BLOCKS), Vec::new()),
             Way::OneShot | Way::Multicast => {
                 (whole()?, None, bytes.div_ceil(THREAD_BYTES * threads).max(1), Vec::new())
+            }
+            Way::Staged => {
+                let part = bytes.div_ceil(terms.placement.ranks as usize);
+                (whole()?, None, part.div_ceil(THREAD_BYTES * threads), Vec::new())
             }
             Way::Plan(algorithm) => {
                 let part = |spec: &Spec| bytes.div_ceil(spec.parts as usize);
@@ -288,6 +292,7 @@ fn kernel(way: &Way, rule: &Rule) -> (&'static program::Module, &'static str) {
         Way::Packets => (program::Module::all_reduce(family), "rdmaccl_packets"),
         Way::OneShot => (program::Module::all_reduce(family), "rdmaccl_one_shot"),
         Way::Multicast => (program::Module::multicast(family), "rdmaccl_multicast"),
+        Way::Staged => (program::Module::all_reduce(family), "rdmaccl_staged"),
         Way::Plan(_) => (program::Module::interpreter(family), INTERPRET),
     };
     (module.expect("ways are chosen among kernels that there are"), kernel)

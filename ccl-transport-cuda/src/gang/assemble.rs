@@ -3,7 +3,8 @@
 use super::blame::peer_of;
 use super::{Blame, GangError, Shape, TeamKernel, Work};
 use crate::program::{
-    Call, Direction, MAX_TEAM, MAX_TEAM_BLOCKS, Member, Program, Report, Rule, TEAM_FLAGS, Team, Wire,
+    Call, Direction, MAX_TEAM, MAX_TEAM_BLOCKS, Member, Program, Report, Rule, STAGE_ROOM, TEAM_FLAGS, Team,
+    Wire,
 };
 use crate::sys::Words;
 use std::collections::BTreeMap;
@@ -83,6 +84,10 @@ impl Assembly {
             Assembly::Team { kernel: TeamKernel::OneShot | TeamKernel::Packets, bytes, .. } => {
                 bytes.next_multiple_of(64).max(64)
             }
+            // As much as the library has, so that longer calls go in rounds.
+            Assembly::Team { kernel: TeamKernel::Staged, bytes, ranks, .. } => {
+                (2 * bytes.div_ceil(*ranks)).next_multiple_of(128).clamp(128, STAGE_ROOM)
+            }
             _ => 0,
         }
     }
@@ -118,7 +123,8 @@ impl Assembly {
                     places.epochs = room.take(4 * MAX_TEAM_BLOCKS);
                     places.flags = room.take(8 * TEAM_FLAGS);
                     let parts = 2 * MAX_TEAM * self.room();
-                    places.stage = room.take(if *kernel == TeamKernel::OneShot { parts } else { 0 });
+                    let is_staged = matches!(kernel, TeamKernel::OneShot | TeamKernel::Staged);
+                    places.stage = room.take(if is_staged { parts } else { 0 });
                     let packets = Team::packet_bytes(self.room());
                     places.packets = room.take(if *kernel == TeamKernel::Packets { packets } else { 0 });
                 }

@@ -55,6 +55,8 @@ pub enum TeamKernel {
     OneShot,
     /// The same with flags in the data.
     Packets,
+    /// All-reduce that gives each rank its part of all inputs, and all ranks its result, through staging memory.
+    Staged,
     /// All ranks meet.
     Meet,
     /// A flag goes from rank 0 to rank 1 and back.
@@ -368,6 +370,7 @@ fn kernels_of(
             TeamKernel::TwoShot => (program::Module::all_reduce(family), "rdmaccl_two_shot"),
             TeamKernel::OneShot => (program::Module::all_reduce(family), "rdmaccl_one_shot"),
             TeamKernel::Packets => (program::Module::all_reduce(family), "rdmaccl_packets"),
+            TeamKernel::Staged => (program::Module::all_reduce(family), "rdmaccl_staged"),
             TeamKernel::Meet => (program::Module::named("measure"), "rdmaccl_meet"),
             TeamKernel::Ping => (program::Module::named("measure"), "rdmaccl_ping"),
             TeamKernel::Add => (program::Module::named("measure"), "rdmaccl_add"),

@@ -9,6 +9,8 @@ use ccl_core::Rank;
 
 /// Ranks of a team at most.
 pub const MAX_TEAM: usize = 16;
+/// Bytes of one rank's part of the staging memory, as the library has it: the longest one-shot call.
+pub const STAGE_ROOM: usize = 512 << 10;
 /// Blocks of a team's rank at most.
 pub const MAX_TEAM_BLOCKS: usize = 128;
 /// Threads of a block at most: a multiple of 32.

@@ -21,7 +21,7 @@ const FLAGS: (u32, u32) = (7, 0);
 /// What stores to all ranks at once need.
 const MULTICAST: (u32, u32) = (9, 0);
 
-const ALL_REDUCE: &[&str] = &["rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets"];
+const ALL_REDUCE: &[&str] = &["rdmaccl_two_shot", "rdmaccl_one_shot", "rdmaccl_packets", "rdmaccl_staged"];
 
 macro_rules! modules {
     ($($name:literal: $kernels:expr, $since:expr;)*) => {

@@ -25,6 +25,7 @@ pub(crate) enum What {
     Meet = 4,
     Ping = 5,
     Multicast = 9,
+    Staged = 10,
 }
 
 /// A call.
@@ -139,9 +140,9 @@ impl Call {
         let workers = programs.iter().map(Program::workers).max().expect("a rank");
         let blocks = if self.what == What::Interpret { workers } else { self.geometry.shares as usize };
         let (divisor, divides) = rule.finish().unwrap_or((0, 0));
-        // Room for all of a call, and for its packets of whole words.
-        let room =
-            if self.cramped { 64 } else { (self.count * self.dtype.size()).next_multiple_of(64).max(64) };
+        // Room for all of a call, and for its packets of whole words; or for a line of inputs and one of results, which may be too little.
+        let bytes = self.count * self.dtype.size();
+        let room = if self.cramped { 128 } else { bytes.next_multiple_of(128).max(128) };
         let mut words = Words::default();
         words.all([self.what as u64, family as u64, blocks as u64, self.threads as u64, self.rounds as u64]);
         words.all([

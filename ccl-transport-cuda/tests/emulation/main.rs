@@ -220,6 +220,7 @@ fn kernels_do_what_the_host_does() {
     for ranks in [1, 2, 4] {
         let ways = [
             (What::TwoShot, "twoshot"),
+            (What::Staged, "twoshot"),
             (What::OneShot, "oneshot"),
             (What::Packets, "oneshot"),
             (What::Multicast, "oneshot"),
@@ -235,6 +236,8 @@ fn kernels_do_what_the_host_does() {
                         in_place,
                         misaligned,
                         start,
+                        // What does not fit goes in rounds.
+                        cramped: what == What::Staged && count == 300,
                         ..Call::new(what, plan, count, dtype, op)
                     });
                 }
@@ -253,6 +256,7 @@ fn kernels_do_what_the_host_does() {
         (What::Interpret, "ring"),
         (What::Interpret, "twoshot"),
         (What::TwoShot, "twoshot"),
+        (What::Staged, "twoshot"),
         (What::Packets, "oneshot"),
         (What::Multicast, "oneshot"),
     ] {
@@ -352,6 +356,7 @@ fn waits_end(emulator: &Emulator) {
     let all = [
         base(What::Interpret, "ring"),
         base(What::TwoShot, "twoshot"),
+        base(What::Staged, "twoshot"),
         base(What::OneShot, "oneshot"),
         base(What::Packets, "oneshot"),
         base(What::Multicast, "oneshot"),
@@ -364,7 +369,9 @@ fn waits_end(emulator: &Emulator) {
         calls.push(Call { absent: Some(0), limit: 50_000_000, ..call.clone() });
     }
     let strays = calls.len();
-    for call in all.iter().filter(|call| matches!(call.what, What::Interpret | What::TwoShot | What::OneShot))
+    for call in all
+        .iter()
+        .filter(|call| matches!(call.what, What::Interpret | What::TwoShot | What::Staged | What::OneShot))
     {
         calls.push(Call { stray: Some(2), limit: 5_000_000_000, ..call.clone() });
     }
@@ -417,6 +424,7 @@ fn planted_bugs_are_found() {
         ("BUG_NO_EXIT", What::TwoShot, "twoshot"),
         ("BUG_RELAXED", What::Interpret, "ring"),
         ("BUG_RELAXED", What::TwoShot, "twoshot"),
+        ("BUG_RELAXED", What::Staged, "twoshot"),
         ("BUG_RELAXED", What::OneShot, "oneshot"),
         ("BUG_RELAXED", What::Multicast, "oneshot"),
         ("BUG_NO_ENTRY", What::Multicast, "oneshot"),

@@ -43,7 +43,7 @@ def _refusal(because: str) -> ImportError:
     return ImportError(
         f"rdmaccl has no backend for torch {torch.__version__} on Python {python}: {because}. "
         f"This package has one for: {', '.join(_builds()) or 'no torch'}. Install a torch of one of these minor versions, or "
-        f"build the backend for yours, which takes a C++20 compiler and a minute: `{sys.executable} -m rdmaccl.torch.build`"
+        f"build the backend for yours, which takes a C++20 compiler and a minute: `{sys.executable} -m rdmaccl.build`"
     )
 
 

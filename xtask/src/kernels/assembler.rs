@@ -15,6 +15,11 @@ pub(super) const DEVICES: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_
 /// Registers of a thread: with 512 threads to a block, twice as many blocks as kernels are written for would not fit with more.
 const REGISTERS: u32 = 128;
 
+/// Bytes that kernels may spill and load again: none, but for what is kept from one step of a call to the next.
+fn may_spill(kernel: &str) -> u32 {
+    if kernel == "rdmaccl_staged" { 320 } else { 0 }
+}
+
 /// What a kernel takes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Use {
@@ -23,7 +28,7 @@ struct Use {
     shared: u32,
 }
 
-/// Assembles all modules, prints a table, and fails where a kernel spills or takes too much.
+/// Assembles all modules, prints a table, and fails where a kernel spills or takes more than it may.
 pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), String> {
     let jobs = modules.iter().flat_map(|module| DEVICES.map(|device| (*module, device)));
     let jobs: Vec<_> = jobs.filter(|(module, device)| runs_on(module, device)).collect();
@@ -58,9 +63,10 @@ pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), Strin
                 return format!("{:>8}", "-");
             }
             let used = uses.get(device).copied().unwrap_or_default();
-            if used.registers == 0 || used.registers > REGISTERS || used.spilled > 0 {
+            let spills = may_spill(kernel);
+            if used.registers == 0 || used.registers > REGISTERS || used.spilled > spills {
                 wrong.push(format!(
-                    "{module} {kernel} on {device}: {used:?}, of at most {REGISTERS} registers and no spills"
+                    "{module} {kernel} on {device}: {used:?}, of at most {REGISTERS} registers and {spills} bytes spilled"
                 ));
             }
             let spilled = if used.spilled > 0 { format!("({})", used.spilled) } else { String::new() };

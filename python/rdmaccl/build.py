@@ -1,6 +1,6 @@
-"""Compiles the backend for the torch that is installed: `python -m rdmaccl.torch.build`.
+"""Compiles the backend for the torch that is installed: `python -m rdmaccl.build`.
 
-The sources are in the package; a C++20 compiler (`CXX`, otherwise `c++`) is all that is needed beside torch.
+It is beside the backend and not in it, since a package without one for this torch cannot be imported. The sources are in the package; a C++20 compiler (`CXX`, otherwise `c++`) is all that is needed beside torch.
 """
 
 import os
@@ -29,7 +29,7 @@ def build() -> Path:
     major, minor = torch.__version__.split(".")[:2]
     name = f"_c10d_{major}_{minor}"
     headers = Path(torch.__file__).parent / "include"
-    includes = [headers, headers / "torch/csrc/api/include", sysconfig.get_paths()["include"], HERE.parent / "include"]
+    includes = [headers, headers / "torch/csrc/api/include", sysconfig.get_paths()["include"], HERE / "include"]
     flags = [
         *("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-DNDEBUG"),
         f"-DTORCH_EXTENSION_NAME={name}",
@@ -37,8 +37,8 @@ def build() -> Path:
         *(f"-isystem{folder}" for folder in includes),
     ]
     compiler = shlex.split(os.environ.get("CXX", "c++"))
-    libraries, own = Path(torch.__file__).parent / "lib", HERE.parent / "lib"
-    module = HERE / (name + sysconfig.get_config_var("EXT_SUFFIX"))
+    libraries, own = Path(torch.__file__).parent / "lib", HERE / "lib"
+    module = HERE / "torch" / (name + sysconfig.get_config_var("EXT_SUFFIX"))
     with tempfile.TemporaryDirectory() as objects:
         common = Path(objects, "common.hpp")
         common.write_text(COMMON)
@@ -51,7 +51,7 @@ def build() -> Path:
 
         # Each takes up to a gigabyte of memory.
         with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-            made = list(pool.map(compile_one, sorted((HERE / "csrc").glob("*.cpp"))))
+            made = list(pool.map(compile_one, sorted((HERE / "torch/csrc").glob("*.cpp"))))
         # Linked elsewhere and moved: a process that has the old one loaded keeps it.
         linked = f"{objects}/{module.name}"
         link = ["-shared", *made, "-o", linked, f"-L{libraries}", "-ltorch_python", "-ltorch_cpu", "-ltorch", "-lc10"]
