@@ -4,7 +4,7 @@ use crate::Options;
 use crate::random::Random;
 use ccl_transport_cuda::Primary;
 use ccl_transport_cuda::driver::{Device, Driver};
-use ccl_transport_cuda::gang::{Gang, GangError, Kernels};
+use ccl_transport_cuda::gang::{Gang, GangError, Kernels, Streams};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) primary: Arc<Primary>,
     pub(crate) kernels: Kernels,
+    pub(crate) streams: Streams,
     /// Whether everything is small: threads of a CPU play those of a device.
     pub(crate) small: bool,
     only: Option<String>,
@@ -25,9 +26,17 @@ impl Bench {
         let driver = Driver::open(std::env::var("RDMACCL_CUDA").ok().as_deref())?;
         let device = driver.device(options.device)?;
         let primary = device.primary()?;
-        let kernels = Kernels::new(&primary, None);
+        let (kernels, streams) = (Kernels::new(&primary, None), Streams::new(&primary));
         let last = Instant::now() + Duration::from_secs(seconds) * 3 / 4;
-        Ok(Bench { device, primary, kernels, small: options.small, only: options.only.clone(), last })
+        Ok(Bench {
+            device,
+            primary,
+            kernels,
+            streams,
+            small: options.small,
+            only: options.only.clone(),
+            last,
+        })
     }
 
     /// One of two numbers.

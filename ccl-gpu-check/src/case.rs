@@ -105,12 +105,16 @@ impl Case {
 
     /// Its ranks on the device.
     pub(crate) fn gang(&self, bench: &Bench) -> Result<Gang, GangError> {
-        self.make(|work, rule| Gang::new(&bench.device, &bench.kernels, work, rule, &self.shape))
+        self.make(|work, rule| {
+            Gang::new(&bench.device, &bench.kernels, &bench.streams, work, rule, &self.shape)
+        })
     }
 
     /// One of its ranks.
     pub(crate) fn alone(&self, bench: &Bench, rank: usize) -> Result<Gang, GangError> {
-        self.make(|work, rule| Gang::alone(&bench.device, &bench.kernels, work, rule, &self.shape, rank))
+        self.make(|work, rule| {
+            Gang::alone(&bench.device, &bench.kernels, &bench.streams, work, rule, &self.shape, rank)
+        })
     }
 
     fn make(&self, gang: impl FnOnce(Work<'_>, &Rule) -> Result<Gang, GangError>) -> Result<Gang, GangError> {

@@ -53,7 +53,14 @@ impl Pairs {
     fn gang(&self, bench: &Bench) -> Result<Gang, GangError> {
         let programs = (0..self.ways.ranks).map(|rank| self.program(rank)).collect::<Result<Vec<_>, _>>()?;
         let shape = Shape { threads: self.threads, ..Shape::default() };
-        Gang::new(&bench.device, &bench.kernels, Work::Plan(&programs), &Rule::copies(), &shape)
+        Gang::new(
+            &bench.device,
+            &bench.kernels,
+            &bench.streams,
+            Work::Plan(&programs),
+            &Rule::copies(),
+            &shape,
+        )
     }
 }
 

@@ -8,7 +8,7 @@
 use ccl_core::{DataType, ReduceOp};
 use ccl_fake_cuda::Fake;
 use ccl_transport_cuda::driver::Driver;
-use ccl_transport_cuda::gang::{Gang, GangError, Kernels, Shape, TeamKernel, Work};
+use ccl_transport_cuda::gang::{Gang, GangError, Kernels, Shape, Streams, TeamKernel, Work};
 use ccl_transport_cuda::program::{Module, Rule};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -289,12 +289,12 @@ fn what_would_not_run_all_at_once_is_refused_and_bad_code_says_why() {
     let fake = Fake::start(&format!("kernels {}", object(None).display()));
     let device = Driver::open(Fake::library().to_str()).expect("opened").device(0).expect("a device");
     let primary = device.primary().expect("a context");
-    let kernels = Kernels::new(&primary, None);
+    let (kernels, streams) = (Kernels::new(&primary, None), Streams::new(&primary));
     let rule = Rule::new(DataType::F32, ReduceOp::Sum, 8).expect("fits");
     let gang = |blocks| {
         let shape = Shape { blocks, threads: 2, ..Shape::default() };
         let work = Work::Team { kernel: TeamKernel::Meet, ranks: 8, count: 1, bytes: 0 };
-        Gang::new(&device, &kernels, work, &rule, &shape)
+        Gang::new(&device, &kernels, &streams, work, &rule, &shape)
     };
     drop(gang(16).expect("128 blocks for 132 multiprocessors"));
     let Err(error @ GangError::TooLarge { blocks: 136, fits: 132, .. }) = gang(17) else {

@@ -73,7 +73,7 @@ METHOD u32 epoch_after(u32 epoch) { return epoch + 1 == 0 ? 2 : epoch + 1; }
 
 // Where rank `from` leaves data for rank `at` in an epoch. What was left there two epochs ago has been read: `at` has since said that it had
 // begun the epoch between, and it begins one when it has ended the one before.
-METHOD u8 *stage_of(const Team &team, u32 epoch, u32 at, u32 from) { return team.stage[at] + ((epoch & 1) * RANKS + from) * team.room; }
+METHOD u8 *stage_of(const Team &team, u32 epoch, u32 at, u32 from) { return team.stage[at] + ((epoch & 1) * team.ranks + from) * team.room; }
 
 // A rank's block in a call.
 struct Member {

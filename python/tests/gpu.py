@@ -2,17 +2,25 @@
 
 What `device` does with fake devices, but for what needs two of them or a script that the driver follows; and what only real ones show: graphs, and a
 net that is trained by their own arithmetic.
+
+A rank is a program of its own, `python gpu.py CLASS RANK FOLDER BACKEND TEST...`: who has touched CUDA can fork nobody who uses it.
 """
 
+import json
 import subprocess
 import sys
+import tempfile
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from device import Bits, CudaFunctional, CudaMoves, CudaReductions, CudaTransfers, CudaWorks, wanted
-from harness import Job, Outcome, run_jobs
-from ranks import WORLD, Ranks, job
+from harness import Outcome
+from ranks import WORLD, Ranks
 from real import Real
 from streams import ONES, TOTAL, Streams
 
@@ -20,6 +28,12 @@ ASK = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 
 # They need two devices.
 OF_TWO = {"test_devices_differ"}
+
+# An older torch has none for a backend that is not its own.
+NUMBERS = {"test_sequence_numbers_agree"}
+
+# All tests of a class.
+SECONDS = 120
 
 
 class RealStreams(Streams):
@@ -77,33 +91,89 @@ class Devices(Ranks):
                 torch.testing.assert_close(losses("cuda:0", hook), expected, rtol=1e-3, atol=1e-4)
 
 
-def on_gpu(made: Job) -> Job:
-    """A job with the real device, where tensors are unless it says otherwise."""
+# Those whose tensors are on the device unless they say otherwise, and those that name it.
+BY_DEFAULT = [CudaMoves, CudaReductions, CudaTransfers, CudaFunctional, CudaWorks]
+BY_NAME = [Devices, Bits, RealStreams]
 
-    def run() -> list[Outcome]:
-        Streams.fake = Real()
+
+def rank_main(case: type[Ranks], rank: int, folder: Path, backend: str, names: list[str]) -> None:
+    """Makes this rank's part of the tests, up to the first that fails, and writes what came of each."""
+    import rdmaccl.torch  # noqa: F401  Registers it where no entry point does.
+
+    torch.cuda.set_device(0)
+    if case in BY_DEFAULT:
         torch.set_default_device("cuda:0")
-        return made.run()
+    Streams.fake = Real()
+    case.rank, case.world_size, case.backend = rank, WORLD, backend
+    store = dist.FileStore(str(folder / "store"), WORLD)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=30))
+    with open(folder / f"rank-{rank}", "w") as file:
+        for name in names:
+            begun, why = time.monotonic(), ""
+            try:
+                one = case(name)
+                one.rank = rank
+                getattr(one, name)()
+            except BaseException:
+                why = f"rank {rank}:\n{traceback.format_exc()}"
+            print(json.dumps([name, why, time.monotonic() - begun]), file=file, flush=True)
+            if why:
+                sys.exit(1)
+    dist.destroy_process_group()
 
-    return Job(made.name, run, 240)
+
+def play(case: type[Ranks], backend: str, names: list[str]) -> list[Outcome]:
+    """The tests of a class, on ranks of their own."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        begun, ranks = time.monotonic(), []
+        for rank in range(WORLD):
+            command = [sys.executable, __file__, case.__name__, str(rank), made, backend, *names]
+            with open(folder / f"said-{rank}", "w") as said:
+                ranks.append(subprocess.Popen(command, stdout=said, stderr=said))
+        # Where a rank has failed the others wait for it, and not for long.
+        end = begun + SECONDS
+        while any(rank.poll() is None for rank in ranks) and time.monotonic() < end:
+            if any(rank.poll() for rank in ranks):
+                end = min(end, time.monotonic() + 5)
+            time.sleep(0.02)
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        found = [read(folder / f"rank-{rank}") for rank in range(WORLD)]
+        said = "".join(f"rank {rank}: {(folder / f'said-{rank}').read_text()[-2000:]}\n" for rank in range(WORLD))
+    outcomes = []
+    for name in names:
+        of = [one.get(name) for one in found]
+        if all(one == "" for one in of):
+            outcomes.append(Outcome(name, "passed"))
+            continue
+        why = next((one for one in of if one), f"not over on all ranks\n{said}")
+        outcomes.append(Outcome(name, "failed", why))
+        # What comes behind it was not tried.
+        break
+    return outcomes
 
 
-def by_name(made: Job) -> Job:
-    def run() -> list[Outcome]:
-        Streams.fake = Real()
-        return made.run()
-
-    return Job(made.name, run, 240)
+def read(file: Path) -> dict[str, str]:
+    """By test: what is wrong with it."""
+    if not file.exists():
+        return {}
+    return {name: why for name, why, _ in map(json.loads, file.read_text().splitlines())}
 
 
 def outcomes(backend: str, names: list[str]) -> list[Outcome]:
-    # This process forks, and must not know CUDA before.
     if subprocess.run([sys.executable, "-c", ASK]).returncode != 0:
         return [Outcome("gpu", "failed", "PyTorch sees no GPU here")]
-    import rdmaccl.torch  # noqa: F401  Registers it where no entry point does.
+    found = []
+    for case in (*BY_NAME, *BY_DEFAULT):
+        tests = [name for name in wanted(case, names) if name != "none" and name not in OF_TWO | NUMBERS]
+        begun = time.monotonic()
+        found += play(case, backend, tests) if tests else []
+        print(f"{case.__name__}: {len(tests)} tests in {time.monotonic() - begun:.1f} s", flush=True)
+    return found
 
-    again = [CudaMoves, CudaReductions, CudaTransfers, CudaFunctional, CudaWorks]
-    jobs = [by_name(job(case, backend, names)) for case in (Devices, Bits)]
-    jobs += [by_name(job(RealStreams, backend, [name for name in wanted(RealStreams, names) if name not in OF_TWO]))]
-    jobs += [on_gpu(job(case, backend, wanted(case, names))) for case in again]
-    return run_jobs(jobs, 1, 900)
+
+if __name__ == "__main__":
+    cases = {case.__name__: case for case in (*BY_NAME, *BY_DEFAULT)}
+    rank_main(cases[sys.argv[1]], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5:])

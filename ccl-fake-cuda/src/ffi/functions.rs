@@ -257,6 +257,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         "cuStreamCreate" = cuStreamCreate;
         "cuStreamDestroy" = cuStreamDestroy_v2;
         "cuStreamGetCtx" = cuStreamGetCtx;
+        "cuStreamGetId" = cuStreamGetId;
         "cuStreamIsCapturing" = cuStreamIsCapturing;
         "cuStreamQuery" = cuStreamQuery;
         "cuStreamSynchronize" = cuStreamSynchronize;

@@ -204,7 +204,7 @@ void assemble(Case &c) {
         for (u64 r = 0; r < n; ++r) {
             Rank &rank = c.ranks[r];
             Flag *flags = rank.make<Flag>(MOMENTS * 2 * BLOCKS * RANKS);
-            u8 *stage = rank.make<u8>(2 * RANKS * c.room);
+            u8 *stage = rank.make<u8>(2 * n * c.room);
             Packet *packets = rank.make<Packet>(2 * RANKS * (c.room / 8 + 1));
             for (Rank &other : c.ranks) {
                 other.team.flags[r] = flags;

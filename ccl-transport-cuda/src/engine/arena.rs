@@ -7,7 +7,7 @@
 
 use super::hosts::Hosts;
 use super::links::Links;
-use crate::program::{End, MAX_TEAM, MAX_TEAM_BLOCKS, STAGE_ROOM, TEAM_FLAGS, Team, Wire, book};
+use crate::program::{End, MAX_TEAM, MAX_TEAM_BLOCKS, STAGE_BYTES, TEAM_FLAGS, Team, Wire, book};
 use crate::sharing::Handle;
 
 /// Scratch pieces of a share on several hosts: as many as any plan has. On one host none has any.
@@ -79,7 +79,7 @@ impl Arena {
             links.place_words(&mut take);
         }
         let zeroed = take(0);
-        let stage = take(meeting * 2 * MAX_TEAM * STAGE_ROOM);
+        let stage = take(meeting * STAGE_BYTES);
         let scratch = take(scratch_bytes);
         for links in [&mut links, &mut transfers] {
             links.place_slots(&mut take);

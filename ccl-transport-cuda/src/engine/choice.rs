@@ -1,7 +1,7 @@
 //! How a call is made: by which kernel, and by which plan.
 
 use super::arena::PACKET_ROOM;
-use crate::program::{Module, Rule, STAGE_ROOM};
+use crate::program::{Module, Rule, STAGE_BYTES};
 use ccl_core::algorithms::{self, Algorithm};
 use ccl_core::communicator::Call;
 use ccl_core::plan::{Collective, Placement, Spec};
@@ -28,14 +28,25 @@ const MANY: u32 = 5;
 const PACKETS_OF_MANY: usize = 16 << 10;
 /// The longest call between hosts in which each rank sends all others all that it has.
 const SHORT: usize = 16 << 10;
-/// Longer all-reduces, in two steps, are made by a plan.
-const STAGED_BELOW: usize = 8 << 20;
+/// The longest all-reduce in two steps by a kernel of its own: there is room for it in one round.
+const STAGED: usize = STAGE_BYTES / 4;
+/// The longest plan of an all-reduce in one step, as there are moves in two for each rank.
+const ONE_STEP: usize = 512 << 10;
 /// Longer calls from or to a root go from rank to rank, so that no rank's memory is read by all.
 const CHAIN_FROM: usize = 512 << 10;
 /// From so many bytes on it pays to ask whether buffers are registered.
 pub(super) const MAPPED_FROM: usize = 4 << 20;
 /// Up to so many ranks on several hosts all may send to one at a time.
 const FEW: u32 = 8;
+
+/// The longest one-shot call of so many ranks, each of which gives all others all of it. Two ranks have nothing shorter.
+fn one_shot(ranks: u32) -> usize {
+    match ranks {
+        ..=2 => MAPPED_FROM - 1,
+        3..MANY => 1 << 20,
+        _ => 256 << 10,
+    }
+}
 
 impl Way {
     /// For a call among these ranks of so many thread blocks each, with the algorithm that the user wants, if so. All ranks choose alike.
@@ -62,13 +73,13 @@ impl Way {
             let packets = if placement.ranks < MANY { PACKET_ROOM } else { PACKETS_OF_MANY };
             match bytes {
                 _ if bytes <= packets => return Ok(Way::Packets),
-                ..=STAGE_ROOM => return Ok(Way::OneShot),
-                ..STAGED_BELOW => return Ok(Way::Staged),
+                _ if bytes <= one_shot(placement.ranks) => return Ok(Way::OneShot),
+                ..=STAGED => return Ok(Way::Staged),
                 _ => {}
             }
         }
         let name = match call.collective {
-            Collective::AllReduce if bytes > STAGE_ROOM => "twoshot",
+            Collective::AllReduce if bytes > one_shot(placement.ranks).max(ONE_STEP) => "twoshot",
             Collective::Broadcast | Collective::Reduce if bytes > CHAIN_FROM => "chain",
             Collective::AllToAll => "exchange",
             _ => "oneshot",
@@ -176,7 +187,7 @@ mod tests {
     use super::super::arena::SCRATCH;
     use super::super::links::{CHANNELS, CREDITS};
     use super::*;
-    use crate::program::{Geometry, MAX_TEAM, Program};
+    use crate::program::{Geometry, MAX_TEAM, Program, stage_room};
     use ccl_core::engine::Layout;
     use ccl_core::plan::{Sink, Source};
     use ccl_core::verify::{Limits, verify};
@@ -198,12 +209,14 @@ mod tests {
         let by_multicast = |way: Way| [true, false].map(|has| way.or_multicast(has).name());
         assert_eq!(by_multicast(Way::OneShot), ["one-shot by multicast on devices", "one-shot on devices"]);
         assert_eq!(by_multicast(Way::Packets), ["packets on devices"; 2]);
-        assert_eq!(way(AllReduce, 131_073, F32, ReduceOp::Sum), "two-shot on devices");
-        assert_eq!(way(AllReduce, 2 << 20, F32, ReduceOp::Sum), "twoshot on devices");
+        assert_eq!(way(AllReduce, 262_145, F32, ReduceOp::Sum), "two-shot on devices");
+        assert_eq!(way(AllReduce, 1 << 20, F32, ReduceOp::Sum), "two-shot on devices");
+        assert_eq!(way(AllReduce, (1 << 20) + 1, F32, ReduceOp::Sum), "twoshot on devices");
+        assert!((1..=MAX_TEAM).all(|ranks| one_shot(ranks as u32) <= stage_room(ranks)));
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Avg), "oneshot on devices", "scaled");
         assert_eq!(way(AllReduce, 8, F32, ReduceOp::Max), "oneshot on devices");
-        assert_eq!(way(AllReduce, 65_536, F64, ReduceOp::Sum), "oneshot on devices");
-        assert_eq!(way(AllReduce, 65_537, F64, ReduceOp::Sum), "twoshot on devices");
+        assert_eq!(way(AllReduce, 131_072, F64, ReduceOp::Sum), "oneshot on devices");
+        assert_eq!(way(AllReduce, 131_073, F64, ReduceOp::Sum), "twoshot on devices");
         assert_eq!(way(Collective::Broadcast, 1 << 20, F32, ReduceOp::Sum), "chain on devices");
     }
 

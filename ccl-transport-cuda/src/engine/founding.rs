@@ -11,7 +11,7 @@ use super::watch::{LINES, Watch};
 use super::{Draft, Ends, Engine, Parts, Place, Share, State, Wanted};
 use crate::driver::Attribute;
 use crate::kernels::Kernels;
-use crate::program::{self, Member, Team};
+use crate::program::{self, Member, Team, stage_room};
 use crate::sharing::{Handle, Mapped, Process};
 use crate::sys::{DeviceMemory, Event, Primary, Stream};
 use ccl_core::config::{Config, Multicast as Choice};
@@ -246,6 +246,7 @@ impl Founding {
                 _memory: (memory, exported),
                 _kernels: Arc::clone(&kernels),
             }),
+            last: None,
             broken: None,
         };
         Ok(Engine {
@@ -281,7 +282,7 @@ fn team(
     let [everywhere, received] = multicast.unwrap_or_default();
     let team = Team {
         rank,
-        room: crate::program::STAGE_ROOM as u64,
+        room: stage_room(bases.len()) as u64,
         packet_room: arena::PACKET_ROOM as u64,
         epochs: bases[rank as usize] + arena.epochs(),
         agreed: bases[rank as usize] + arena.agreed as u64,

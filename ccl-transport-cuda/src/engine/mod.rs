@@ -101,6 +101,8 @@ struct State {
     wanted: Wanted,
     /// Until it is closed.
     parts: Option<Parts>,
+    /// The stream of the last calls.
+    last: Option<u64>,
     /// Why it takes no more calls, if so.
     broken: Option<Error>,
 }
@@ -318,7 +320,10 @@ impl Engine {
             return Err(error.clone());
         }
         let Some(parts) = &state.parts else { return Err(closed()) };
-        let launched = self.put(parts, &caller, is_captured, &calls);
+        let stream = if is_captured { None } else { Some(caller.id()?) };
+        let is_behind = stream.is_none() || stream == state.last;
+        let launched = self.put(parts, &caller, (is_captured, is_behind), &calls);
+        state.last = stream.or(state.last);
         if let Err(error) = &launched {
             // Perhaps some of the calls are on the stream, and this rank's peers wait for the others.
             state.broken = Some(error.clone());
@@ -327,8 +332,15 @@ impl Engine {
         launched
     }
 
-    fn put(&self, parts: &Parts, caller: &Stream, is_captured: bool, calls: &[Ready]) -> Result<()> {
-        if !is_captured {
+    /// Where the stream is that of the last calls, it is behind them by itself.
+    fn put(
+        &self,
+        parts: &Parts,
+        caller: &Stream,
+        (is_captured, is_behind): (bool, bool),
+        calls: &[Ready],
+    ) -> Result<()> {
+        if !is_behind {
             caller.wait(&parts.over)?;
         }
         for Ready(work) in calls {

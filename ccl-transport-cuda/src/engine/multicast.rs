@@ -5,8 +5,7 @@ use super::saying::{heard, told};
 use super::{Place, Share};
 use crate::driver::Attribute;
 use crate::kernels::Kernels;
-use crate::program::STAGE_ROOM;
-use crate::program::{Family, Module};
+use crate::program::{Family, Module, stage_room};
 use crate::sys::{self, Primary};
 use ccl_core::config::{Config, Multicast as Choice};
 use ccl_core::plan::Rank;
@@ -99,7 +98,7 @@ fn made(
     let grains = words.iter().filter_map(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word));
     let (grain, ranks) = (grains.max().unwrap_or(1) as usize, words.len());
     let memory = || {
-        let mut own = sys::Multicast::new(primary, 2 * ranks * STAGE_ROOM, grain)?;
+        let mut own = sys::Multicast::new(primary, 2 * ranks * stage_room(ranks), grain)?;
         // Kept until all have the object.
         let descriptor = (rank == 0).then(|| own.create(ranks)).transpose()?;
         Ok((own, descriptor))

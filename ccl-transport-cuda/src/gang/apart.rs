@@ -2,7 +2,7 @@
 //!
 //! All ranks lay their memory out alike, so that one address of each is all that they must know of the others.
 
-use super::{Gang, GangError, Kernels, Shape, Work};
+use super::{Gang, GangError, Kernels, Shape, Streams, Work};
 use crate::driver::Device;
 use crate::program::Rule;
 use crate::sharing::{Handle, Mapped};
@@ -16,12 +16,13 @@ impl Gang {
     pub fn alone(
         device: &Device,
         kernels: &Kernels,
+        streams: &Streams,
         work: Work<'_>,
         rule: &Rule,
         shape: &Shape,
         rank: usize,
     ) -> Result<Gang, GangError> {
-        Gang::make(device, kernels, work, rule, shape, Some(rank))
+        Gang::make(device, (kernels, streams), work, rule, shape, Some(rank))
     }
 
     /// What the others need of this rank: its memory. They must have [left](Gang::leave) when this is dropped.

@@ -3,8 +3,7 @@
 use super::blame::peer_of;
 use super::{Blame, GangError, Shape, TeamKernel, Work};
 use crate::program::{
-    Call, Direction, MAX_TEAM, MAX_TEAM_BLOCKS, Member, Program, Report, Rule, STAGE_ROOM, TEAM_FLAGS, Team,
-    Wire,
+    Call, Direction, MAX_TEAM_BLOCKS, Member, Program, Report, Rule, TEAM_FLAGS, Team, Wire, stage_room,
 };
 use crate::sys::Words;
 use std::collections::BTreeMap;
@@ -86,7 +85,7 @@ impl Assembly {
             }
             // As much as the library has, so that longer calls go in rounds.
             Assembly::Team { kernel: TeamKernel::Staged, bytes, ranks, .. } => {
-                (2 * bytes.div_ceil(*ranks)).next_multiple_of(128).clamp(128, STAGE_ROOM)
+                (2 * bytes.div_ceil(*ranks)).next_multiple_of(128).clamp(128, stage_room(*ranks))
             }
             _ => 0,
         }
@@ -122,7 +121,7 @@ impl Assembly {
                     places.team = room.take(8 * Team::WORDS);
                     places.epochs = room.take(4 * MAX_TEAM_BLOCKS);
                     places.flags = room.take(8 * TEAM_FLAGS);
-                    let parts = 2 * MAX_TEAM * self.room();
+                    let parts = 2 * ranks * self.room();
                     let is_staged = matches!(kernel, TeamKernel::OneShot | TeamKernel::Staged);
                     places.stage = room.take(if is_staged { parts } else { 0 });
                     let packets = Team::packet_bytes(self.room());

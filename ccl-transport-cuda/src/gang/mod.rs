@@ -11,11 +11,13 @@ mod apart;
 mod assemble;
 mod blame;
 mod error;
+mod streams;
 
 pub use crate::kernels::Kernels;
 pub use blame::Blame;
 pub(crate) use blame::peer_of;
 pub use error::GangError;
+pub use streams::Streams;
 
 use crate::driver::{Attribute, Device};
 use crate::program::{self, Launch, Program, Report, Rule};
@@ -24,6 +26,7 @@ use crate::sys::{DeviceMemory, Function, Graph, Stream, Words};
 use assemble::{Assembly, Places};
 use ccl_core::Result;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::sys::Residency;
@@ -109,9 +112,9 @@ pub struct Gang {
     /// The alarm, and then a report for each block.
     words: Words,
     graph: Option<Graph>,
-    stream: Stream,
+    stream: Arc<Stream>,
     /// One for each rank.
-    own: Vec<Stream>,
+    own: Vec<Arc<Stream>>,
 }
 
 /// Blocks of a rank, and threads of a block.
@@ -126,11 +129,12 @@ impl Gang {
     pub fn new(
         device: &Device,
         kernels: &Kernels,
+        streams: &Streams,
         work: Work<'_>,
         rule: &Rule,
         shape: &Shape,
     ) -> Result<Gang, GangError> {
-        let mut gang = Gang::make(device, kernels, work, rule, shape, None)?;
+        let mut gang = Gang::make(device, (kernels, streams), work, rule, shape, None)?;
         let bases = vec![gang.memory.address() as u64; gang.ranks()];
         gang.assemble(&bases)?;
         Ok(gang)
@@ -139,7 +143,7 @@ impl Gang {
     /// Without what its memory holds; of all ranks, or of one.
     fn make(
         device: &Device,
-        kernels: &Kernels,
+        (kernels, streams): (&Kernels, &Streams),
         work: Work<'_>,
         rule: &Rule,
         shape: &Shape,
@@ -160,7 +164,8 @@ impl Gang {
         }
         let primary = kernels.primary();
         let places = assembly.places();
-        let streams = (0..ranks).map(|_| Stream::new(primary));
+        let mut own = streams.first(1 + ranks)?;
+        let stream = own.remove(0);
         Ok(Gang {
             function,
             finish,
@@ -175,8 +180,8 @@ impl Gang {
             shape: *shape,
             present,
             graph: None,
-            stream: Stream::new(primary)?,
-            own: streams.collect::<Result<_>>()?,
+            stream,
+            own,
         })
     }
 
@@ -333,12 +338,12 @@ impl Gang {
     /// Whether nothing runs.
     pub fn is_done(&self) -> Result<bool> {
         let all = std::iter::once(&self.stream).chain(&self.own);
-        all.map(Stream::is_done).try_fold(true, |done, one| Ok(done & one?))
+        all.map(|stream| stream.is_done()).try_fold(true, |done, one| Ok(done & one?))
     }
 
     /// Waits until nothing runs. The kernels' own limit bounds it.
     pub fn wait(&self) -> Result<()> {
-        std::iter::once(&self.stream).chain(&self.own).try_for_each(Stream::synchronize)
+        std::iter::once(&self.stream).chain(&self.own).try_for_each(|stream| stream.synchronize())
     }
 
     /// Ends all waits.

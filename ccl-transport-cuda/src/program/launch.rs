@@ -9,8 +9,12 @@ use ccl_core::Rank;
 
 /// Ranks of a team at most.
 pub const MAX_TEAM: usize = 16;
-/// Bytes of one rank's part of the staging memory, as the library has it: the longest one-shot call.
-pub const STAGE_ROOM: usize = 512 << 10;
+/// Staging memory of a rank, as the library has it.
+pub const STAGE_BYTES: usize = 16 << 20;
+/// Of that one rank's part in an epoch, among so many ranks, which all have as much.
+pub const fn stage_room(ranks: usize) -> usize {
+    STAGE_BYTES / 2 / ranks / 128 * 128
+}
 /// Blocks of a team's rank at most.
 pub const MAX_TEAM_BLOCKS: usize = 128;
 /// Threads of a block at most: a multiple of 32.
@@ -172,7 +176,7 @@ pub struct Team {
 pub struct Member {
     /// [`TEAM_FLAGS`] words, all zeros at first.
     pub flags: u64,
-    /// 2 × [`MAX_TEAM`] parts of `room` bytes.
+    /// 2 × ranks parts of `room` bytes.
     pub stage: u64,
     /// [`Team::packet_bytes`], all zeros at first.
     pub packets: u64,

@@ -48,8 +48,8 @@ mod tests;
 pub use encode::{Geometry, Program};
 pub use error::ProgramError;
 pub use launch::{
-    Call, Failure, Launch, MAX_TEAM, MAX_TEAM_BLOCKS, MAX_THREADS, Mark, Member, Report, STAGE_ROOM,
-    TEAM_FLAGS, Team, Verdict, Wire, book,
+    Call, Failure, Launch, MAX_TEAM, MAX_TEAM_BLOCKS, MAX_THREADS, Mark, Member, Report, STAGE_BYTES,
+    TEAM_FLAGS, Team, Verdict, Wire, book, stage_room,
 };
 pub use layout::{MAX_ENDS, MAX_OPERANDS, MAX_SCRATCH, MAX_SLOT_BYTES, MAX_WORKERS, VERSION};
 pub use listing::{LaneListing, Listing, MoveListing, Operand};

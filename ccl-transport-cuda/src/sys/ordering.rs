@@ -72,6 +72,16 @@ impl Stream {
         Err(Error::invalid(what, "give NULL, a stream from cclHostStreamCreate, or a CUDA stream"))
     }
 
+    /// A number that no other stream of this process ever has.
+    pub(crate) fn id(&self) -> Result<u64> {
+        let _entered = self.primary.enter()?;
+        let mut id = 0;
+        // SAFETY: a stream that lives, and room for a number.
+        let code = unsafe { (self.primary.table().cuStreamGetId)(self.stream, &mut id) };
+        self.check(code, "cuStreamGetId")?;
+        Ok(id)
+    }
+
     pub(super) fn check(&self, code: CUresult, call: &str) -> Result<()> {
         self.primary.driver().check(code, || format!("{call} on device {}", self.primary.ordinal()))
     }

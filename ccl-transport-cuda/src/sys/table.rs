@@ -115,6 +115,7 @@ functions! {
     cuStreamCreate: fn(*mut CUstream, c_uint);
     cuStreamDestroy: fn(CUstream);
     cuStreamGetCtx: fn(CUstream, *mut CUcontext);
+    cuStreamGetId: fn(CUstream, *mut u64);
     cuStreamIsCapturing: fn(CUstream, *mut c_int);
     cuStreamQuery: fn(CUstream);
     cuStreamSynchronize: fn(CUstream);
