@@ -14,8 +14,7 @@ pub(crate) const IN_A_GRAPH: usize = 100;
 
 pub(crate) fn run(bench: &Bench, outcome: &mut Outcome) -> Result<(), GangError> {
     let mut all = Vec::new();
-    let sizes =
-        bench.scale(&[8, 512, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10][..], &[8, 512]);
+    let sizes = bench.scale(&[8, 512, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10][..], &[8, 512]);
     for &ranks in bench.scale(&[2, 4, 8][..], &[2]) {
         outcome.say(format!(
             "all_reduce of {ranks} in a graph, us: packets, one-shot, two-shot, staged two-shot, plan oneshot, plan twoshot"

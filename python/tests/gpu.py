@@ -107,6 +107,10 @@ def rank_main(case: type[Ranks], rank: int, folder: Path, backend: str, names: l
     case.rank, case.world_size, case.backend = rank, WORLD, backend
     store = dist.FileStore(str(folder / "store"), WORLD)
     dist.init_process_group(backend, store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=30))
+    # Kernels of PyTorch's are loaded when they are first used, which may wait for those that run.
+    x = torch.ones(1000, device="cuda:0")
+    dist.all_reduce(x)
+    torch.full_like(x, -1).copy_(x).clone().mul_(2).cpu()
     with open(folder / f"rank-{rank}", "w") as file:
         for name in names:
             begun, why = time.monotonic(), ""
@@ -169,8 +173,14 @@ def outcomes(backend: str, names: list[str]) -> list[Outcome]:
     for case in (*BY_NAME, *BY_DEFAULT):
         tests = [name for name in wanted(case, names) if name != "none" and name not in OF_TWO | NUMBERS]
         begun = time.monotonic()
-        found += play(case, backend, tests) if tests else []
-        print(f"{case.__name__}: {len(tests)} tests in {time.monotonic() - begun:.1f} s", flush=True)
+        of = play(case, backend, tests) if tests else []
+        # At once: whoever has little time on a GPU may not see the end.
+        good = sum(one.status == "passed" for one in of)
+        print(f"{case.__name__}: {good} of {len(tests)} tests passed in {time.monotonic() - begun:.1f} s", flush=True)
+        for one in of:
+            if one.status != "passed":
+                print(f"{one.name}: {one.text}", flush=True)
+        found += of
     return found
 
 

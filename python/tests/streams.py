@@ -1,6 +1,7 @@
 """Calls on CUDA tensors beside streams: what comes before a call, what comes after it, and that the host goes on meanwhile.
 
-A gate holds a stream until it is opened, so nothing here depends on how fast anything is.
+A gate holds a stream until it is opened, so nothing here depends on how fast anything is. What is put on a stream that is held lies on the device: a copy
+from the host's memory has the host wait for it.
 """
 
 import threading
@@ -36,9 +37,9 @@ class Streams(Ranks):
         """A call takes what the stream has written before, and the stream takes the call's result; the host waits for neither."""
         for stream in (0, self.fake.new_stream(0)):
             with self.fake.on_stream(stream):
-                x = torch.full_like(self.mine(), -1)
+                new, x = self.mine(), torch.full_like(self.mine(), -1)
                 gate = self.held()
-                x.copy_(ONES * self.rank)
+                x.copy_(new)
                 work = dist.all_reduce(x, async_op=True)
                 work.wait()
                 after = x.clone()
@@ -49,9 +50,9 @@ class Streams(Ranks):
                 self.assertTrue(work.is_completed() and work.is_success())
 
     def test_blocking_calls_leave_the_host_alone(self) -> None:
-        x, out = torch.full_like(self.mine(), -1), torch.empty(WORLD * len(ONES), device="cuda:0")
+        new, x, out = self.mine(), torch.full_like(self.mine(), -1), torch.empty(WORLD * len(ONES), device="cuda:0")
         gate = self.held()
-        x.copy_(ONES * self.rank)
+        x.copy_(new)
         dist.all_reduce(x)
         dist.all_gather_into_tensor(out, x)
         after = out.clone()
@@ -178,9 +179,9 @@ class Streams(Ranks):
             self.same(copied.cpu(), torch.full((len(copied),), TOTAL), len(copied))
 
     def test_transfers_take_what_was_written_before(self) -> None:
-        x, found = torch.full_like(self.mine(), -1), torch.full_like(self.mine(), -2)
+        new, x, found = self.mine(), torch.full_like(self.mine(), -1), torch.full_like(self.mine(), -2)
         gate = self.held()
-        x.copy_(ONES * self.rank)
+        x.copy_(new)
         sent = dist.isend(x, (self.rank + 1) % WORLD)
         received = dist.irecv(found, (self.rank - 1) % WORLD)
         gate.open()

@@ -12,7 +12,7 @@ const NVLS: &str = "RDMACCL_NVLS";
 /// What devices say that have it.
 const ABLE: &str = "attribute 132 1; attribute 103 1;";
 /// A length that is one-shot's, and a multiple of nothing.
-const COUNT: usize = 8191;
+const COUNT: usize = 16_411;
 /// How such a call is named.
 const BY_MULTICAST: &str = "one-shot by multicast on devices";
 const PROD: c_int = 1;
@@ -69,7 +69,8 @@ fn calls_are_right<const N: usize>(script: &str) {
         let (device, queue) = (rank as u32, gpus.queue(rank as u32));
         for (of, op) in [(TYPES[6], SUM), (TYPES[7], SUM), (TYPES[7], PROD), (TYPES[9], PROD)] {
             // Packets in between: all of them count the same epochs.
-            for (bytes, at, to) in [(16_386, 0, 0), (1000, 4, 2), (20_000, 2, 4), (33_334, 8, 16)] {
+            let packets = if N < 5 { 64 << 10 } else { 16 << 10 };
+            for (bytes, at, to) in [(65_538, 0, 0), (1000, 4, 2), (70_000, 2, 4), (83_334, 8, 16)] {
                 let (bytes, at, to) = (bytes / of.1 * of.1, at / of.1 * of.1, to / of.1 * of.1);
                 let (input, mut expected) = (elements(bytes / of.1, of, rank), vec![0; bytes]);
                 let count = bytes / of.1;
@@ -93,7 +94,7 @@ fn calls_are_right<const N: usize>(script: &str) {
                 let found = into.bytes();
                 assert!(found[to..to + bytes] == expected, "{name} on rank {rank}: {}", last_error(comm));
                 assert!(found[..to].iter().chain(&found[to + bytes..]).all(|byte| *byte == 7), "{name}");
-                assert_eq!(said(comm).1 == BY_MULTICAST, bytes > 16 << 10, "{name}: {}", said(comm).1);
+                assert_eq!(said(comm).1 == BY_MULTICAST, bytes > packets, "{name}: {}", said(comm).1);
                 // In place.
                 ok(cclAllReduce(from.offset(at), from.offset(at), count, of.0, op, comm, queue.handle));
                 queue.finish();

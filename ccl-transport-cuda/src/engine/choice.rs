@@ -42,7 +42,7 @@ const FEW: u32 = 8;
 /// The longest one-shot call of so many ranks, each of which gives all others all of it. Two ranks have nothing shorter.
 fn one_shot(ranks: u32) -> usize {
     match ranks {
-        ..=2 => MAPPED_FROM - 1,
+        ..=2 => 4 << 20,
         3..MANY => 1 << 20,
         _ => 256 << 10,
     }

@@ -20,8 +20,6 @@ use std::sync::Arc;
 const LEAST_TILE: usize = 8 << 10;
 /// Pieces of blocks about which only two ranks know anything: all calls have the same.
 pub(super) const PAIR_TILE: usize = 64 << 10;
-/// Blocks of a call by packets at most.
-const PACKET_BLOCKS: usize = 16;
 /// Bytes of each input, or of each rank's part, that a thread of a team's call has, as long as there are blocks.
 const THREAD_BYTES: usize = 16;
 
@@ -103,7 +101,11 @@ impl Prepared {
             Layout::new(&spec, terms.rank, count, dtype, terms.arena.links.slot_bytes)
         };
         let (layout, program, blocks, shape) = match way {
-            Way::Packets => (whole()?, None, bytes.div_ceil(8 * threads).clamp(1, PACKET_BLOCKS), Vec::new()),
+            // A thread for each packet: of each 8 bytes one, and one of the tag for each rank.
+            Way::Packets => {
+                let packets = bytes.div_ceil(8) + terms.placement.ranks as usize;
+                (whole()?, None, packets.div_ceil(threads), Vec::new())
+            }
             Way::OneShot | Way::Multicast => {
                 (whole()?, None, bytes.div_ceil(THREAD_BYTES * threads).max(1), Vec::new())
             }
