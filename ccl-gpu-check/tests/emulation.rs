@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Many times what it takes, for machines that are busy with other things.
@@ -29,7 +30,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-check-{name}"));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-check-{name}-{number}"));
         let _ = std::fs::remove_dir_all(&folder);
         Folder(folder)
     }
@@ -98,7 +101,7 @@ fn all_steps_are_done_on_threads_of_the_cpu() {
     assert!(ok && printed.trim_end().ends_with("all steps are ok"), "{printed}");
     // Not installed here, most likely; then it says that.
     assert!(printed.contains("sanitizer  ok"), "{printed}");
-    for kernel in ["interpreter", "two-shot", "one-shot", "packets"] {
+    for kernel in ["interpreter", "two-shot", "staged", "one-shot", "packets"] {
         let tally = &folder.read("correct")["data"][kernel];
         assert!(tally["cases"].as_u64() > Some(15), "{kernel}: {tally}");
         assert_eq!((&tally["wrong"], &tally["too_large"]), (&Value::from(0), &Value::from(0)), "{kernel}");
@@ -107,14 +110,14 @@ fn all_steps_are_done_on_threads_of_the_cpu() {
     let processes = &folder.read("processes")["data"]["processes"];
     assert_eq!(
         (&processes["cases"], &processes["left_out"]),
-        (&Value::from(6), &Value::from(0)),
+        (&Value::from(7), &Value::from(0)),
         "{processes}"
     );
     let example = folder.read("abort")["data"]["abort"]["example"].to_string();
     assert!(example.contains("waited for rank 0"), "{example}");
     assert_eq!(folder.read("probe")["data"]["device"]["attributes"]["Multiprocessors"], 132);
     let times = folder.read("time");
-    for (table, entries) in [("flags", 2), ("short", 10), ("large", 5)] {
+    for (table, entries) in [("flags", 3), ("short", 12), ("middle", 5), ("large", 5)] {
         let all = times["data"][table].as_array().expect("a table");
         assert_eq!(all.len(), entries, "{table}: {all:?}");
         assert!(all.iter().all(|entry| entry["us"].as_f64() > Some(0.0)), "{table}: {all:?}");
@@ -305,7 +308,7 @@ fn what_would_not_run_all_at_once_is_refused_and_bad_code_says_why() {
     let Err(error) = ccl_transport_cuda::Module::load(&primary, &bad) else { panic!("it was loaded") };
     let text = error.to_string();
     assert!(text.contains("INVALID_PTX") && text.contains("line 1; error"), "{text}");
-    drop((kernels, primary, fake));
+    drop((kernels, streams, primary, fake));
 }
 
 #[test]
