@@ -49,6 +49,16 @@ METHOD Run round_of(const TeamShared &shared, const Team &team) {
     return run;
 }
 
+// A block's share of the first `len` bytes of a part. In all rounds it is of the same lines, whatever is left for the last one: what another block
+// of a peer still reads is not written.
+METHOD Run share_of(const TeamShared &shared, const Team &team, u64 len, u32 index, u32 blocks) {
+    const u64 most = half_of(team) * team.ranks, longest = part(shared.bytes < most ? shared.bytes : most, 0, team.ranks).len;
+    const Run all = part(longest, index, blocks);
+    const u64 from = all.at < len ? all.at : len, to = all.at + all.len < len ? all.at + all.len : len;
+    const Run run = {from, to - from};
+    return run;
+}
+
 METHOD u32 pairs_of(u32 step, u32 ranks) { return step == 1 ? ranks : ranks - 1; }
 
 // The operands of a step, which is with all peers: first from the input to them, at last from them to the output. In between the inputs of this
@@ -62,7 +72,7 @@ FUNCTION void place_step(TeamShared &shared, const Team &team, u32 epoch, u32 in
         const u32 next = rank + 1 + i, other = next < ranks ? next : next - ranks;
         const u32 peer = step == 1 ? i : other;
         const Run whole = part(round.len, step == 1 ? rank : peer, ranks);
-        const Run run = part(whole.len, index, blocks);
+        const Run run = share_of(shared, team, whole.len, index, blocks);
         const u64 place = round.at + whole.at + run.at;
         const u8 *from = shared.input + place;
         u8 *into = shared.output + place;
@@ -82,8 +92,7 @@ FUNCTION void place_step(TeamShared &shared, const Team &team, u32 epoch, u32 in
 
 // Every rank gives every other one that one's part of its input, combines all that it was given with its own, and gives the result to all.
 // A part of the staging memory has inputs in its first half and results in its second. What does not fit goes in rounds, each of which is an
-// epoch. Two meetings of a round also keep those behind it from writing what is still read: inputs are read before the second, and results
-// before the first of the next round.
+// epoch: blocks of one rank need not be in the same, and each has lines of its own.
 template <class F> METHOD void staged(const Launch &launch, TeamShared &shared) {
     const Call call = call_of(launch);
     if (!is_wanted(call)) return;

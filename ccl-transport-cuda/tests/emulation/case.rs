@@ -55,8 +55,8 @@ pub(crate) struct Call {
     pub(crate) absent: Option<u32>,
     /// A rank that makes another call.
     pub(crate) stray: Option<u32>,
-    /// Whether a team has no room for the call.
-    pub(crate) cramped: bool,
+    /// Bytes of a rank's part of a team's memory, where they are not those that the call needs.
+    pub(crate) room: Option<usize>,
     /// Nanoseconds until the host gives up, and until the kernels do.
     pub(crate) abort_after: u64,
     pub(crate) limit: u64,
@@ -84,7 +84,7 @@ impl Call {
             misaligned: 0,
             absent,
             stray,
-            cramped: false,
+            room: None,
             abort_after: 0,
             limit,
         }
@@ -140,9 +140,9 @@ impl Call {
         let workers = programs.iter().map(Program::workers).max().expect("a rank");
         let blocks = if self.what == What::Interpret { workers } else { self.geometry.shares as usize };
         let (divisor, divides) = rule.finish().unwrap_or((0, 0));
-        // Room for all of a call, and for its packets of whole words; or for a line of inputs and one of results, which may be too little.
-        let bytes = self.count * self.dtype.size();
-        let room = if self.cramped { 128 } else { bytes.next_multiple_of(128).max(128) };
+        // For all of a call, and for its packets of whole words.
+        let needed = (self.count * self.dtype.size()).next_multiple_of(128).max(128);
+        let room = self.room.unwrap_or(needed);
         let mut words = Words::default();
         words.all([self.what as u64, family as u64, blocks as u64, self.threads as u64, self.rounds as u64]);
         words.all([
