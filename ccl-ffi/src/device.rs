@@ -112,7 +112,8 @@ pub(crate) fn place(operation: &Operation<'_>, given: Given, rank: u32) -> Resul
             ));
         }
     };
-    Ok(On::Device { device, stream })
+    let has_pinned = buffers.iter().any(|buffer| buffer.kind == Kind::Pinned);
+    Ok(On::Device { device, stream, has_pinned })
 }
 
 /// Ranks of this process on its devices: where the calling thread has a device and there are enough of them rank i is on device i, as NCCL
@@ -130,6 +131,8 @@ struct Part {
     face: Arc<Face>,
     device: u32,
     stream: usize,
+    /// Whether some of the buffers are pinned memory.
+    has_pinned: bool,
     operations: Vec<Operation<'static>>,
     limit: Option<Duration>,
 }
@@ -139,7 +142,7 @@ struct Part {
 pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
     let mut parts: Vec<Part> = Vec::new();
     for Issued { comm, face, on, operation, limit } in calls {
-        let On::Device { device, stream } = on else {
+        let On::Device { device, stream, has_pinned } = on else {
             let what = format!(
                 "a group with calls of rank {} on host memory and others on device memory",
                 face.rank
@@ -156,10 +159,12 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
             }
             Some(part) => {
                 part.operations.push(operation);
+                part.has_pinned |= has_pinned;
                 part.limit = part.limit.into_iter().chain(limit).min();
             }
             None => {
-                parts.push(Part { comm, face, device, stream, operations: vec![operation], limit });
+                let operations = vec![operation];
+                parts.push(Part { comm, face, device, stream, has_pinned, operations, limit });
             }
         }
     }
@@ -167,11 +172,11 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
     // this group, too.
     let (by_kernels, staged): (Vec<Part>, Vec<Part>) =
         parts.into_iter().partition(|part| part.face.engine().is_some());
-    let ready: Vec<Vec<Ready>> = by_kernels.iter().map(Part::ready).collect::<Result<_>>()?;
+    let ready: Vec<Option<Ready>> = by_kernels.iter().map(Part::ready).collect::<Result<_>>()?;
     for (part, ready) in by_kernels.iter().zip(ready) {
-        if let Some(engine) = part.face.engine() {
+        if let Some((engine, ready)) = part.face.engine().zip(ready) {
             part.limit.iter().for_each(|limit| engine.set_timeout(*limit));
-            engine.launch(part.stream, ready)?;
+            engine.launch(ready)?;
         }
     }
     staged.into_iter().try_for_each(Part::enqueue)
@@ -179,8 +184,8 @@ pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
 
 impl Part {
     /// Prepares what kernels make.
-    fn ready(&self) -> Result<Vec<Ready>> {
-        let Some(engine) = self.face.engine() else { return Ok(Vec::new()) };
+    fn ready(&self) -> Result<Option<Ready>> {
+        let Some(engine) = self.face.engine() else { return Ok(None) };
         if engine.device() != self.device {
             let (rank, own, other) = (self.face.rank, engine.device(), self.device);
             let what = format!(
@@ -189,11 +194,11 @@ impl Part {
             let remedy = "select the device of the buffers (cudaSetDevice) before the communicator is made";
             return Err(Error::invalid(what, remedy));
         }
-        engine.ready(self.stream, &self.operations)
+        engine.ready(self.stream, &self.operations, self.has_pinned).map(Some)
     }
 
     fn enqueue(self) -> Result<()> {
-        let Part { comm, face, device, stream, operations, limit } = self;
+        let Part { comm, face, device, stream, operations, limit, .. } = self;
         let held = Arc::clone(&face);
         // Held until the job is submitted: the order of the device's work is the order of turns.
         let mut line = held.line.lock();

@@ -29,6 +29,8 @@ pub(crate) enum On {
     Device {
         device: u32,
         stream: usize,
+        /// Whether some of the buffers are pinned memory of the host.
+        has_pinned: bool,
     },
 }
 

@@ -71,6 +71,43 @@ fn an_all_reduce_is_one_kernel_on_the_callers_stream() {
     destroy_all(&comms);
 }
 
+/// What a call of two ranks by one thread asks the driver for, of each rank, on the stream of the call before and on another one.
+#[test]
+fn a_call_asks_the_driver_little() {
+    let gpus = gpus(1, "");
+    let comms = on_devices::<2>(&gpus);
+    let queues = [[gpus.queue(0), gpus.queue(0)], [gpus.queue(0), gpus.queue(0)]];
+    let buffers = [0, 1].map(|rank| gpus.buffer(0, &floats(100, rank)));
+    let call = |queues: &[Queue<'_>; 2]| {
+        ok(cclGroupStart());
+        for ((comm, buffer), queue) in comms.iter().zip(&buffers).zip(queues) {
+            ok(cclAllReduce(buffer.send(), buffer.recv(), 100, FLOAT32, SUM, *comm, queue.handle));
+        }
+        ok(cclGroupEnd());
+    };
+    let names = [
+        "cuPointerGetAttributes",
+        "cuStreamGetCtx",
+        "cuCtxPushCurrent",
+        "cuStreamIsCapturing",
+        "cuStreamGetId",
+        "cuStreamWaitEvent",
+        "cuLaunchKernel",
+        "cuEventRecord",
+    ];
+    let counts = || names.map(|name| gpus.fake.count(name));
+    call(&queues[0]);
+    for (queues, waits) in [(&queues[0], 0), (&queues[1], 1), (&queues[1], 0)] {
+        let before = counts();
+        call(queues);
+        let asked: Vec<u64> = counts().iter().zip(before).map(|(now, before)| now - before).collect();
+        // Its two buffers; its stream, when it is issued and when it is prepared; then, when it is prepared and when it is launched, one context each.
+        assert_eq!(asked, [2, 2, 3, 1, 1, waits, 1, 1].map(|each: u64| 2 * each), "{names:?}");
+    }
+    queues.iter().flatten().for_each(Queue::finish);
+    destroy_all(&comms);
+}
+
 #[test]
 fn every_collective_gives_the_bits_of_host_memory() {
     let gpus = gpus(1, "delay 1 200");

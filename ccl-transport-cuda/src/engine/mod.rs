@@ -135,7 +135,11 @@ enum Task {
 }
 
 /// Calls that are put on a stream together.
-pub struct Ready(Work);
+pub struct Ready {
+    caller: Stream,
+    is_captured: bool,
+    work: Vec<Work>,
+}
 
 enum Work {
     /// One launch makes them.
@@ -170,8 +174,9 @@ impl Engine {
 
     /// Prepares calls that are made together, on memory that the device reaches, for a stream: sends and receives, which are one launch, come
     /// before collectives. What may be refused is refused here, and of several communicators all are made ready before the first launch:
-    /// what the driver does for one might wait for the kernel of another.
-    pub fn ready(&self, stream: usize, operations: &[Operation<'_>]) -> Result<Vec<Ready>> {
+    /// what the driver does for one might wait for the kernel of another. `has_pinned` is whether some of the memory is the host's.
+    pub fn ready(&self, stream: usize, operations: &[Operation<'_>], has_pinned: bool) -> Result<Ready> {
+        let _entered = self.primary.enter()?;
         let caller = Stream::borrowed(&self.primary, stream)?;
         let is_captured = caller.is_capturing()?;
         let (mut transfers, mut collectives) = (Vec::new(), Vec::new());
@@ -189,39 +194,39 @@ impl Engine {
             }
         }
         let mut state = self.state();
-        let mut all = Vec::with_capacity(collectives.len() + 1);
+        let mut work = Vec::with_capacity(collectives.len() + 1);
         if !transfers.is_empty() {
             let ranks = (self.terms.rank, self.terms.placement.ranks);
-            let legs = transfers::legs(ranks, &transfers, |at, len| self.address(at, len))?;
-            all.push(Ready(match self.on_stream(transfers::copies(&legs))? {
+            let legs = transfers::legs(ranks, &transfers, |at, len| self.address(at, len, has_pinned))?;
+            work.push(match self.on_stream(transfers::copies(&legs), has_pinned)? {
                 Some(copies) => Work::Copies(copies),
                 None => {
                     let placed = self.placed(&mut state, Task::Transfers(legs), is_captured)?;
                     Work::Launch { placed, input: 0, output: 0, count: 0 }
                 }
-            }));
+            });
         }
         for (task, count, buffers) in collectives {
             let (input, output) = (buffers.input(), buffers.output());
-            let input = self.address(input.as_ptr().addr(), input.len())?;
-            let output = self.address(output.as_mut_ptr().addr(), output.len())?;
+            let input = self.address(input.as_ptr().addr(), input.len(), has_pinned)?;
+            let output = self.address(output.as_mut_ptr().addr(), output.len(), has_pinned)?;
             let copy = Copied::of(&task, &self.terms, &buffers, [input, output])?;
-            all.push(Ready(match self.on_stream(copy.map(|copy| vec![copy]))? {
+            work.push(match self.on_stream(copy.map(|copy| vec![copy]), has_pinned)? {
                 Some(copies) => Work::Copies(copies),
                 None => {
                     let placed = self.placed(&mut state, task, is_captured)?;
                     placed.call.check(&buffers)?;
                     Work::Launch { placed, input, output, count: count as u64 }
                 }
-            }));
+            });
         }
-        Ok(all)
+        Ok(Ready { caller, is_captured, work })
     }
 
     /// These copies, if a rank that is alone may leave all of them to the driver.
-    fn on_stream(&self, copies: Option<Vec<Copied>>) -> Result<Option<Vec<Copied>>> {
+    fn on_stream(&self, copies: Option<Vec<Copied>>, has_pinned: bool) -> Result<Option<Vec<Copied>>> {
         let Some(copies) = copies.filter(|_| self.terms.placement.ranks == 1) else { return Ok(None) };
-        for copy in &copies {
+        for copy in copies.iter().filter(|_| has_pinned) {
             if !copy.is_on_stream(self.primary.driver())? {
                 return Ok(None);
             }
@@ -230,8 +235,8 @@ impl Engine {
     }
 
     /// Where the device finds a buffer.
-    fn address(&self, at: usize, len: usize) -> Result<u64> {
-        if len > 0 && self.primary.driver().kind(at)? == Kind::Pinned {
+    fn address(&self, at: usize, len: usize, has_pinned: bool) -> Result<u64> {
+        if has_pinned && len > 0 && self.primary.driver().kind(at)? == Kind::Pinned {
             return self.primary.driver().seen(&self.primary, at);
         }
         Ok(at as u64)
@@ -310,11 +315,11 @@ impl Engine {
         }
     }
 
-    /// Launches calls on a stream, in order, behind those that were launched before. The memory of their buffers stays until the stream has
+    /// Launches calls on their stream, in order, behind those that were launched before. The memory of their buffers stays until the stream has
     /// passed them.
-    pub fn launch(&self, stream: usize, calls: Vec<Ready>) -> Result<()> {
-        let caller = Stream::borrowed(&self.primary, stream)?;
-        let is_captured = caller.is_capturing()?;
+    pub fn launch(&self, ready: Ready) -> Result<()> {
+        let _entered = self.primary.enter()?;
+        let Ready { caller, is_captured, work } = ready;
         let mut state = self.state();
         if let Some(error) = &state.broken {
             return Err(error.clone());
@@ -322,7 +327,7 @@ impl Engine {
         let Some(parts) = &state.parts else { return Err(closed()) };
         let stream = if is_captured { None } else { Some(caller.id()?) };
         let is_behind = stream.is_none() || stream == state.last;
-        let launched = self.put(parts, &caller, (is_captured, is_behind), &calls);
+        let launched = self.put(parts, &caller, (is_captured, is_behind), &work);
         state.last = stream.or(state.last);
         if let Err(error) = &launched {
             // Perhaps some of the calls are on the stream, and this rank's peers wait for the others.
@@ -338,12 +343,12 @@ impl Engine {
         parts: &Parts,
         caller: &Stream,
         (is_captured, is_behind): (bool, bool),
-        calls: &[Ready],
+        all: &[Work],
     ) -> Result<()> {
         if !is_behind {
             caller.wait(&parts.over)?;
         }
-        for Ready(work) in calls {
+        for work in all {
             let (placed, input, output, count) = match work {
                 Work::Launch { placed, input, output, count } => (placed, input, output, count),
                 Work::Copies(copies) => {

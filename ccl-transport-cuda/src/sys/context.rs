@@ -4,6 +4,7 @@ use super::abi::*;
 use super::table::Table;
 use crate::driver::Driver;
 use ccl_core::Result;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -76,13 +77,24 @@ impl Primary {
         self.driver.check(code, || format!("cuFlushGPUDirectRDMAWrites on device {}", self.ordinal))
     }
 
-    /// Makes it the thread's current context until what is returned is dropped.
+    /// Makes it the thread's current context until what is returned is dropped. Where it is so already, since this thread is within another one
+    /// of these, the driver is not asked: what calls the driver several times enters before, and whoever is called enters for itself. The thread changes
+    /// its context by nothing else meanwhile.
     pub fn enter(&self) -> Result<Entered<'_>> {
-        // SAFETY: a context that is kept alive.
-        let code = unsafe { (self.table().cuCtxPushCurrent)(self.context) };
-        self.driver.check(code, || "cuCtxPushCurrent".into())?;
-        Ok(Entered { primary: self, thread: PhantomData })
+        let before = WITHIN.get();
+        if before != self.context {
+            // SAFETY: a context that is kept alive.
+            let code = unsafe { (self.table().cuCtxPushCurrent)(self.context) };
+            self.driver.check(code, || "cuCtxPushCurrent".into())?;
+            WITHIN.set(self.context);
+        }
+        Ok(Entered { primary: self, before, thread: PhantomData })
     }
+}
+
+thread_local! {
+    /// The context that the thread has entered last and not left.
+    static WITHIN: Cell<CUcontext> = const { Cell::new(null_mut()) };
 }
 
 impl Drop for Primary {
@@ -95,15 +107,21 @@ impl Drop for Primary {
 /// While it lives, a context is this thread's current one; then the one from before is again.
 pub struct Entered<'p> {
     primary: &'p Primary,
+    /// The context that the thread was within.
+    before: CUcontext,
     /// It belongs to its thread.
     thread: PhantomData<*mut ()>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        let _ = self.thread;
+        if self.before == self.primary.context {
+            return;
+        }
+        WITHIN.set(self.before);
         let mut popped = null_mut();
         // SAFETY: room for a handle; what was pushed is on top again, since guards are dropped in their order.
         unsafe { (self.primary.table().cuCtxPopCurrent)(&mut popped) };
-        let _ = self.thread;
     }
 }

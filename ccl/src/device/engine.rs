@@ -164,18 +164,18 @@ impl DeviceEngine {
     }
 
     /// Prepares calls that are made together on memory that the device reaches, for a stream. Those of several communicators are all made ready
-    /// before the first is launched.
-    pub fn ready(&self, stream: usize, operations: &[Operation<'_>]) -> Result<Vec<Ready>> {
+    /// before the first is launched. `has_pinned` is whether some of the memory is the host's.
+    pub fn ready(&self, stream: usize, operations: &[Operation<'_>], has_pinned: bool) -> Result<Ready> {
         self.shared.alarm.error().map_or(Ok(()), Err)?;
-        self.shared.engine.ready(stream, operations)
+        self.shared.engine.ready(stream, operations, has_pinned)
     }
 
-    /// Launches calls on a stream, in order, behind those that were launched before; on a stream that captures a graph, captures
+    /// Launches calls on their stream, in order, behind those that were launched before; on a stream that captures a graph, captures
     /// them. The memory of their buffers stays until the stream has passed them.
-    pub fn launch(&self, stream: usize, calls: Vec<Ready>) -> Result<()> {
+    pub fn launch(&self, calls: Ready) -> Result<()> {
         self.shared.alarm.error().map_or(Ok(()), Err)?;
         self.shared.launched.store(monotonic_ns(), Ordering::Relaxed);
-        let launched = self.shared.engine.launch(stream, calls).inspect_err(|error| {
+        let launched = self.shared.engine.launch(calls).inspect_err(|error| {
             // Its peers may wait for a call that was not launched.
             self.shared.alarm.fail(&error.to_string());
         });
@@ -185,8 +185,8 @@ impl DeviceEngine {
 
     /// Makes calls and waits for them.
     pub(crate) fn run(&self, stream: &DeviceStream, calls: &[Operation<'_>]) -> Result<()> {
-        let ready = self.ready(stream.handle(), calls)?;
-        self.launch(stream.handle(), ready)?;
+        let ready = self.ready(stream.handle(), calls, false)?;
+        self.launch(ready)?;
         stream.synchronize()?;
         // A kernel that was ended leaves the stream in order.
         self.shared.alarm.error().or_else(|| self.shared.wait_for_trouble()).map_or(Ok(()), Err)
