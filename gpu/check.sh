@@ -2,7 +2,7 @@
 # Proves and measures the kernels on a machine with one GPU, in less than ten minutes. docs/gpu-check.md says what each step shows.
 #
 #   gpu/check.sh               all steps
-#   gpu/check.sh STEP...       some: probe correct graphs abort threads processes time nccl sanitizer
+#   gpu/check.sh STEP...       some: probe correct graphs abort threads processes time nccl sanitizer torch; the last one by name only
 #   gpu/check.sh --small ...   few ranks, threads and bytes
 #
 # It needs no network and no Rust where gpu/bin was brought along (`cargo xtask gpu` makes it), and builds it otherwise. GPU_CHECK names another
@@ -21,7 +21,7 @@ steps=()
 for word in "$@"; do
     case $word in
     --small) small=(--small) ;;
-    probe | correct | graphs | abort | threads | processes | time | nccl | sanitizer) steps+=("$word") ;;
+    probe | correct | graphs | abort | threads | processes | time | nccl | sanitizer | torch) steps+=("$word") ;;
     *) sed -n '2,6p' "$0" >&2 && exit 2 ;;
     esac
 done
@@ -65,18 +65,46 @@ sanitizer() {
         line="memcheck over correct --small: exit code $code; $(grep -ho 'ERROR SUMMARY: [^\"]*' "$scratch/said" | tail -n 1)"
         if [ $code -eq 0 ]; then result=true failed=0; else result=false failed=1; fi
     fi
-    printf '{"step": "sanitizer", "ok": %s, "finished": true, "failed": %s, "lines": ["%s"], "failures": [], "data": {}}\n' \
-        "$result" "$failed" "$line" >"$out/sanitizer.json"
+    tell sanitizer "$result" "$failed" "$line"
+}
+
+# tell STEP WELL FAILED LINE: what came of a step of this script.
+tell() {
+    printf '{"step": "%s", "ok": %s, "finished": true, "failed": %s, "lines": ["%s"], "failures": [], "data": {}}\n' \
+        "$1" "$2" "$3" "$4" >"$out/$1.json"
+}
+
+# CUDA tensors of the PyTorch that is here, with a backend that is built for it.
+torch() {
+    local package=$scratch/python code
+    if [ ! -d gpu/bin/python ]; then
+        tell torch false 1 "there is no gpu/bin/python: run 'cargo xtask gpu --torch' elsewhere, and bring gpu/bin along"
+        return
+    fi
+    cp -r gpu/bin/python "$package"
+    if ! PYTHONPATH=$package run 180 python3 -m rdmaccl.build >"$scratch/built"; then
+        tell torch false 1 "the backend could not be built for the torch that is here: see check.log"
+        return
+    fi
+    PYTHONPATH=$package run "${GPU_CHECK_TORCH_SECONDS:-240}" python3 python/tests gpu >"$scratch/tested"
+    code=$?
+    local failed
+    failed=$(grep -c '^    gpu::' "$scratch/tested")
+    if [ $code -eq 0 ]; then
+        tell torch true 0 "$(grep '^test result' "$scratch/tested")"
+    else
+        tell torch false "$((failed > 0 ? failed : 1))" "exit code $code: $(grep ' tests passed' "$scratch/tested" | tr '\n' ';')"
+    fi
 }
 
 if [ ${#steps[@]} -eq 0 ]; then
-    rm -f "$out/sanitizer.json"
+    rm -f "$out/sanitizer.json" "$out/torch.json"
     run 515 "$program" all --out "$out" "${small[@]}" >/dev/null
     sanitizer
 else
     for step in "${steps[@]}"; do
-        if [ "$step" = sanitizer ]; then
-            sanitizer
+        if [ "$step" = sanitizer ] || [ "$step" = torch ]; then
+            "$step"
         else
             # Longer than the program's own deadline for any step.
             run 160 "$program" "$step" --out "$out" "${small[@]}" >/dev/null

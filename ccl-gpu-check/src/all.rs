@@ -47,7 +47,7 @@ pub(crate) fn table(options: &Options) -> bool {
     let mut ok = true;
     println!();
     let known = What::STEPS.map(|(step, _)| step.name());
-    let others = ["sanitizer".to_string()];
+    let others = ["sanitizer", "torch"].map(String::from);
     let done = |name: &String| options.out.join(format!("{name}.json"));
     for name in known.iter().chain(others.iter().filter(|name| done(name).exists())) {
         let read = read_to_string(done(name)).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());

@@ -82,6 +82,9 @@ enum Command {
         /// Bring NCCL along, to be measured beside: from PyPI, cut down to devices of this compute capability, like 90
         #[arg(long, value_name = "CAPABILITY")]
         nccl: Option<u32>,
+        /// Bring the Python package along, without a backend, for the step `torch`: it is built there for the torch that is there
+        #[arg(long)]
+        torch: bool,
     },
     /// Random faults in real processes, every outcome checked: --seed S --faults N; --help has all options
     Chaos {
@@ -241,8 +244,9 @@ fn main() -> ExitCode {
                 install::staged(prefix).and_then(|folder| install::install(&folder, profile, *device_code));
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
-        Command::Gpu { nccl } => {
-            return succeeded(gpu::place().and_then(|()| nccl.map_or(Ok(()), nccl::place)));
+        Command::Gpu { nccl, torch } => {
+            let placed = gpu::place().and_then(|()| nccl.map_or(Ok(()), nccl::place));
+            return succeeded(placed.and_then(|()| if *torch { gpu::place_package() } else { Ok(()) }));
         }
         Command::Chaos { options } => return succeeded(chaos::with(options)),
         Command::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
