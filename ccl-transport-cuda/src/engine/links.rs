@@ -18,16 +18,16 @@ const SHARES_BETWEEN_HOSTS: u32 = 8;
 /// Memory for slots.
 #[derive(Clone, Copy)]
 struct Room {
-    /// What those of a rank take together, at most; those in pinned memory as much again.
-    all: usize,
+    /// What those of a rank take together, at most: on one host, and on several, where those in pinned memory take as much again.
+    all: [usize; 2],
     /// How short and how long one is.
     slot: [usize; 2],
 }
 
-/// Of collectives.
-const SLOTS: Room = Room { all: 64 << 20, slot: [4 << 10, 256 << 10] };
+/// Of collectives. On one host of up to 8 ranks pieces are of 128 KiB: with half of that what a block does between two takes a seventh of long calls.
+const SLOTS: Room = Room { all: [128 << 20, 64 << 20], slot: [4 << 10, 256 << 10] };
 /// Of transfers.
-const TRANSFER_SLOTS: Room = Room { all: 16 << 20, slot: [4 << 10, 64 << 10] };
+const TRANSFER_SLOTS: Room = Room { all: [16 << 20; 2], slot: [4 << 10, 64 << 10] };
 
 /// The links of a class: from a rank to each other one, and from each other one to it, one on each channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ impl Links {
         // Of the rank that has most: the answer is that of all ranks.
         let links = hosts.most_here().max(2 * hosts.most_away()).max(1) * usize::from(channels);
         let slots = links * shares as usize * CREDITS as usize;
-        let slot_bytes = 1 << (room.all / slots).clamp(least, most.max(least)).ilog2();
+        let all = room.all[usize::from(hosts.are_several())];
+        let slot_bytes = 1 << (all / slots).clamp(least, most.max(least)).ilog2();
         // A rank alone has no peers.
         let here = if hosts.ranks() == 1 { 0 } else { hosts.here().count() };
         let away = hosts.away().count();
@@ -165,7 +166,7 @@ mod tests {
                         let links = class(&hosts, blocks, 64 << 10);
                         assert!(links.slot_bytes.is_power_of_two() && links.slot_bytes >= room.slot[0]);
                         let pinned = 2 * links.away * usize::from(links.channels) * links.link_bytes();
-                        assert!(pinned <= room.all, "{ranks} ranks, {blocks} blocks");
+                        assert!(pinned <= room.all[1], "{ranks} ranks, {blocks} blocks");
                     }
                     // All peers at once, in both directions.
                     let transfers = Links::of_transfers(&hosts, blocks, 64 << 10);
