@@ -18,8 +18,8 @@ const SLOTS_A_LOOK: u32 = 32;
 const SLOTS_IN_DOUBT: u32 = 4;
 
 /// What a line takes from a far core, at least. It is about half of what a message takes there. AMD: 20 to 30 ns between cores with 45 ns for a message, which exchange
-/// pieces of 128 KiB in half the time through the caches, more than 100 between those with 240, which exchange them in half the time past the caches. Intel: 60 to
-/// 100 ns between any two cores of a processor, with 130 for a message, which exchange them in half the time through the caches all the same.
+/// pieces of 128 KiB in half the time through the caches, more than 100 between those with 240, which exchange them in half the time past the caches. Intel: some 70
+/// to 130 ns between the cores of a processor, with 130 for a message, which exchange them in half the time through the caches all the same.
 static FAR: LazyLock<Duration> = LazyLock::new(|| Duration::from_nanos(if is_intel() { 150 } else { 70 }));
 
 /// Whether this is a processor of Intel's, by the name that it gives itself.

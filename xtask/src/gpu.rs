@@ -36,49 +36,30 @@ pub(crate) fn place() -> Result<(), String> {
 /// Where the step `torch` looks for the package.
 const PACKAGE: &str = "python";
 
-/// The Python package as a wheel has it, but without a backend for any torch; and what PyTorch's modules for tests need beside it.
+/// The Python package as its wheel has it; and what PyTorch's modules for tests need beside it.
 pub(crate) fn place_package() -> Result<(), String> {
-    let folder = root().join(FOLDER).join(PACKAGE);
+    tools::need("python3")?;
+    let (bin, python) = (root().join(FOLDER), root().join("python"));
+    let folder = bin.join(PACKAGE);
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
-    let (from, package) = (root().join("python"), folder.join("rdmaccl"));
-    let parts = [
-        (from.join("rdmaccl"), package.clone()),
-        (from.join("rdmaccl/torch"), package.join("torch")),
-        (from.join("csrc"), package.join("torch/csrc")),
-    ];
-    parts.iter().try_for_each(|(from, into)| copy_files(from, into))?;
-    let library = root().join(FOLDER).join("librdmaccl.so");
-    copy(&library, &package.join("lib/librdmaccl.so.0"))?;
-    copy(&root().join("include/ccl.h"), &package.join("include/ccl.h"))?;
-    tools::need("python3")?;
-    let list = fs::read_to_string(from.join("tests/requirements.txt")).map_err(|e| e.to_string())?;
+    let list = fs::read_to_string(python.join("tests/requirements.txt")).map_err(|e| e.to_string())?;
     let wanted = list.lines().find(|line| line.starts_with("expecttest=="));
     let mut pip = command("python3 -m pip install --quiet --no-deps --target");
-    run(pip.arg(&folder).arg(wanted.ok_or("python/tests/requirements.txt has no expecttest")?))?;
+    pip.arg(&folder).arg(wanted.ok_or("python/tests/requirements.txt has no expecttest")?).arg(&python);
+    run(pip.env("RDMACCL_LIBRARY", bin.join("librdmaccl.so")))?;
     println!("{FOLDER}/{PACKAGE}: on the machine with the GPU: gpu/check.sh torch");
     Ok(())
 }
 
-/// The files of a folder, and none of its folders'.
-fn copy_files(from: &Path, into: &Path) -> Result<(), String> {
-    let entries = fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?;
-    let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-    files.into_iter().try_for_each(|file| copy(&file, &into.join(file.file_name().unwrap_or_default())))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let made = fs::create_dir_all(to.parent().unwrap_or(to)).and_then(|()| fs::copy(from, to));
-    made.map(drop).map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))
-}
-
 fn bring(from: &Path, name: &str) -> Result<(), String> {
     let to = root().join(FOLDER).join(name);
+    let fail = |e| format!("{}: {e}", to.display());
+    fs::create_dir_all(to.parent().unwrap_or(&to)).map_err(fail)?;
     // A copy keeps the rights; a program that runs keeps its file.
     let _ = fs::remove_file(&to);
-    copy(from, &to)?;
-    let bytes = fs::metadata(&to).map_err(|e| format!("{}: {e}", to.display()))?.len();
+    let bytes = fs::copy(from, &to).map_err(fail)?;
     if bytes > BYTES {
         return Err(format!("{FOLDER}/{name}: {bytes} bytes, more than {BYTES}"));
     }

@@ -82,7 +82,7 @@ enum Command {
         /// Bring NCCL along, to be measured beside: from PyPI, cut down to devices of this compute capability, like 90
         #[arg(long, value_name = "CAPABILITY")]
         nccl: Option<u32>,
-        /// Bring the Python package along, without a backend, for the step `torch`: it is built there for the torch that is there
+        /// Bring the Python package along for the step `torch`, which builds its backend for the torch that is there
         #[arg(long)]
         torch: bool,
     },
