@@ -324,10 +324,10 @@ impl ShmTransport {
         let mut in_doubt = None;
         for &link in &self.senders[to.0 as usize].links {
             let link = &mut self.outgoing[link as usize];
-            let Some(took) = self.looks.time(|| link.has_news()) else { continue };
+            let Some(from_afar) = self.looks.is_from_afar(|| link.has_news()) else { continue };
             link.refresh(&mut self.pool).map_err(|c| corrupt(link.key.to, c))?;
             let (peer, pace) = (link.key.to, &mut self.paces[link.key.to as usize]);
-            if pace.note(took) {
+            if pace.note(from_afar) {
                 let way = if pace.is_far() { "past the caches" } else { "into the caches" };
                 tracing::debug!(rank = self.rank, peer, "slots are written {way}");
                 if pace.is_far() { self.far += 1 } else { self.far -= 1 }
@@ -373,7 +373,6 @@ mod tests {
     use ccl_core::simd::Buffers;
     use ccl_core::transport::conformance::{connect, receive, send};
     use ccl_core::transport::{LinkKey, Transport};
-    use std::time::Duration;
 
     /// Rank 0, who sends to two others.
     fn three() -> Vec<ShmTransport> {
@@ -385,7 +384,7 @@ mod tests {
 
     fn put_afar(transport: &mut ShmTransport, peer: usize) {
         while !transport.paces[peer].is_far() {
-            transport.paces[peer].note(Duration::from_micros(1));
+            transport.paces[peer].note(true);
         }
         transport.far += 1;
     }

@@ -8,7 +8,6 @@
 //! how long the sender waits for a line that the receiver has just written, which is the one with its credits. What bytes take on their way in
 //! slots does not tell as well: neighbours on the machine make near cores seem far by it.
 
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Slots that are written from one look to the next: so many that looking takes next to no time.
@@ -17,10 +16,12 @@ const SLOTS_A_LOOK: u32 = 32;
 /// The same as long as nothing is known, or a look has said otherwise since that was decided.
 const SLOTS_IN_DOUBT: u32 = 4;
 
-/// What a line takes from a far core, at least. It is about half of what a message takes there. AMD: 20 to 30 ns between cores with 45 ns for a message, which exchange
+/// What a line takes from a far core, at least, on this machine. It is about half of what a message takes there. AMD: 20 to 30 ns between cores with 45 ns for a message, which exchange
 /// pieces of 128 KiB in half the time through the caches, more than 100 between those with 240, which exchange them in half the time past the caches. Intel: some 70
 /// to 130 ns between the cores of a processor, with 130 for a message, which exchange them in half the time through the caches all the same.
-static FAR: LazyLock<Duration> = LazyLock::new(|| Duration::from_nanos(if is_intel() { 150 } else { 70 }));
+fn far() -> Duration {
+    Duration::from_nanos(if is_intel() { 150 } else { 70 })
+}
 
 /// Whether this is a processor of Intel's, by the name that it gives itself.
 #[cfg(target_arch = "x86_64")]
@@ -52,12 +53,15 @@ pub(crate) struct Looks {
     left: u32,
     /// What a look takes that sees nothing; `None` for a clock that is too slow to tell far from near.
     clock: Option<Duration>,
+    /// What a line takes [from afar](far), on this machine.
+    far: Duration,
 }
 
 impl Looks {
     pub(crate) fn new() -> Looks {
         let least = (0..CLOCKED).map(|_| Instant::now().elapsed()).min();
-        Looks { left: SLOTS_IN_DOUBT, clock: least.filter(|least| *least < *FAR) }
+        let far = far();
+        Looks { left: SLOTS_IN_DOUBT, clock: least.filter(|least| *least < far), far }
     }
 
     /// Counts a slot that is written.
@@ -69,7 +73,7 @@ impl Looks {
     /// By a clock that takes no time, whatever this machine's does.
     #[cfg(test)]
     pub(crate) fn by_quick_clock() -> Looks {
-        Looks { left: SLOTS_IN_DOUBT, clock: Some(Duration::ZERO) }
+        Looks { left: SLOTS_IN_DOUBT, clock: Some(Duration::ZERO), far: far() }
     }
 
     /// Whether a look is due: until one has [seen](Looks::seen) something.
@@ -78,13 +82,14 @@ impl Looks {
         self.left == 0 && self.clock.is_some()
     }
 
-    /// What a look at a peer's line takes. `look` loads it, and says whether it has been written since it was loaded last.
-    pub(crate) fn time(&self, look: impl FnOnce() -> bool) -> Option<Duration> {
+    /// Whether a peer's line came from afar, by what a look at it takes. `look` loads it, and says whether it has been written since it was
+    /// loaded last: only then it tells.
+    pub(crate) fn is_from_afar(&self, look: impl FnOnce() -> bool) -> Option<bool> {
         let clock = self.clock?;
         let start = Instant::now();
         let is_new = look();
         let took = start.elapsed();
-        is_new.then(|| took.saturating_sub(clock))
+        is_new.then(|| took.saturating_sub(clock) > self.far)
     }
 
     /// Something was seen, which may be news.
@@ -121,10 +126,10 @@ impl Pace {
         !self.is_known || self.afar != if self.is_far { self.looks } else { 0 }
     }
 
-    /// Takes note of what a line took; whether that changes anything.
-    pub(crate) fn note(&mut self, took: Duration) -> bool {
+    /// Takes note of a line, from afar or not; whether that changes anything.
+    pub(crate) fn note(&mut self, from_afar: bool) -> bool {
         self.looks += 1;
-        self.afar += u32::from(took > *FAR);
+        self.afar += u32::from(from_afar);
         if self.looks < LOOKS {
             return false;
         }
@@ -141,8 +146,7 @@ mod tests {
 
     /// What each of some looks changes: `n` is a near one, `f` a far one.
     fn told(pace: &mut Pace, looks: &str) -> String {
-        let took = |look| Duration::from_nanos(if look == 'f' { 240 } else { 30 });
-        looks.chars().map(|look| if pace.note(took(look)) { '!' } else { '.' }).collect()
+        looks.chars().map(|look| if pace.note(look == 'f') { '!' } else { '.' }).collect()
     }
 
     #[test]
@@ -198,18 +202,19 @@ mod tests {
                 is_new
             }
         };
-        let looks = Looks { left: 0, clock: Some(Duration::from_millis(1)) };
-        assert_eq!(looks.time(look(false)), None);
-        assert!(looks.time(look(true)).is_some_and(|took| took >= pause - Duration::from_millis(1)));
-        let endless = Looks { left: 0, clock: Some(Duration::from_secs(3600)) };
-        assert_eq!(endless.time(look(true)), Some(Duration::ZERO));
+        let looks = |clock| Looks { left: 0, clock: Some(clock), far: pause / 2 };
+        let quick = looks(pause / 4);
+        assert_eq!(quick.is_from_afar(look(false)), None);
+        assert_eq!(quick.is_from_afar(look(true)), Some(true));
+        assert_eq!(quick.is_from_afar(|| true), Some(false));
+        assert_eq!(looks(Duration::from_secs(3600)).is_from_afar(look(true)), Some(false));
     }
 
     #[test]
     fn a_clock_that_is_too_slow_tells_nothing() {
-        let mut looks = Looks { left: 1, clock: None };
+        let mut looks = Looks { left: 1, clock: None, far: far() };
         looks.count();
         assert!(!looks.is_due());
-        assert_eq!(looks.time(|| true), None);
+        assert_eq!(looks.is_from_afar(|| true), None);
     }
 }
