@@ -80,6 +80,45 @@ fn a_port_that_goes_down_is_left_at_once_and_used_again_when_it_is_back() {
     }
 }
 
+/// Under load a rank finds what it waits for before it would sleep, for as long as the load lasts.
+#[test]
+fn a_port_that_is_back_is_used_again_though_nobody_sleeps() {
+    let fake = Fake::start(&hosts::script(2, 2));
+    let mut t = pair(2, |_| {});
+    let mut traffic = Traffic::new(&mut t, 2);
+    let start = Instant::now();
+    let mut busy_until = |t: &mut Vec<IbTransport>, moves: [u64; 2]| {
+        while both(t, |work| work.moves) != moves {
+            traffic.step(t, u64::MAX);
+            assert!(t.iter_mut().all(|t| t.flush().is_ok()) && start.elapsed() < GUARD);
+        }
+    };
+    fake.run("down h1r0/1 traffic=stall");
+    busy_until(&mut t, [1, 1]);
+    fake.run("up h1r0/1");
+    busy_until(&mut t, [2, 2]);
+}
+
+#[test]
+fn a_port_that_is_back_before_the_other_rail_is_used_is_gone_back_to() {
+    for steps in 0..12 {
+        let fake = Fake::start(&hosts::script(2, 2));
+        let mut t = pair(1, |_| {});
+        let mut traffic = Traffic::new(&mut t, 1);
+        traffic.run(&mut t, 10);
+        fake.run("down h1r0/1");
+        for step in 0..steps {
+            t[step % 2].park(Duration::from_millis(1)).unwrap();
+        }
+        fake.run("up h1r0/1");
+        let is_home = |t: &mut [IbTransport]| both(t, |work| work.moves).iter().all(|moves| moves % 2 == 0);
+        traffic.run(&mut t, 60);
+        until(&mut t, is_home);
+        traffic.run(&mut t, 120);
+        assert!(is_home(&mut t), "{steps}");
+    }
+}
+
 #[test]
 fn an_end_that_only_receives_learns_of_it_too() {
     let fake = Fake::start(&hosts::script(2, 2));

@@ -34,6 +34,10 @@ use std::time::{Duration, Instant};
 /// Calls of `flush` between two looks for words.
 const LOOK: u32 = 16;
 
+/// Nanoseconds between two looks at what the devices say by themselves. A rank that never sleeps looks as well, else a rail
+/// that is back would stay idle for as long as the others keep the rank busy.
+const NEWS: u64 = 10_000_000;
+
 /// Completions that are taken at a time.
 pub(super) const POLLED: usize = 32;
 
@@ -99,6 +103,8 @@ pub struct IbTransport {
     /// When the rank began, from which times are counted; and the time of the poll whose completions are looked at.
     pub(super) began: Instant,
     pub(super) polled: u64,
+    /// When the devices' events were last read, on the same clock.
+    pub(super) listened: u64,
     pub(super) work: Work,
 }
 
@@ -173,6 +179,7 @@ impl IbTransport {
             completions: Box::new([Completion::default(); POLLED]),
             began: Instant::now(),
             polled: 0,
+            listened: 0,
             work: Work::default(),
         };
         if config.credits.is_some() {
@@ -199,6 +206,9 @@ impl IbTransport {
     #[cold]
     fn flush_now(&mut self) -> Result<bool> {
         self.until_look = LOOK;
+        if self.now().saturating_sub(self.listened) > NEWS {
+            self.read_events()?;
+        }
         self.progress_all()?;
         match self.lost.clone() {
             Some(error) => Err(error),

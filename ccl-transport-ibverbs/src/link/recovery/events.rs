@@ -10,6 +10,7 @@ use ccl_core::{Rank, Result};
 impl IbTransport {
     /// Reads the devices' events.
     pub(in crate::link) fn read_events(&mut self) -> Result<()> {
+        self.listened = self.now();
         for adapter in 0..self.adapters.len() {
             if self.adapters[adapter].dead {
                 continue;
@@ -109,16 +110,18 @@ impl IbTransport {
     fn adjust(&mut self, at: usize, rail: usize, before: bool, after: bool, moved: bool) {
         let lane = &mut self.lanes[at];
         let connection = &self.connections[&lane.peer];
+        let is_back = after && !before;
+        let is_home = connection.rail(connection.pair_of(lane.place)) == rail;
         if let Some(repair) = &mut lane.repair {
-            if after && !before {
+            if is_back {
                 repair.next_word = repair.quiet_until;
+                repair.home_is_back |= is_home;
             }
             return;
         }
         if !lane.open {
             return;
         }
-        let home = connection.pair_of(lane.place);
         let is_here = connection.rail(lane.seat.rails) == rail;
         let others = (0..connection.pairs.len()).filter(|pair| connection.rail(*pair) != rail);
         let has_other =
@@ -130,8 +133,18 @@ impl IbTransport {
         } else if is_here && !after && has_other {
             let what = format!("{ends}: the port here is down, or its GID has gone");
             self.part(at, what);
-        } else if after && !before && lane.seat.rails != home && connection.rail(home) == rail {
-            let what = format!("{ends}: the rail that it belongs to works again");
+        } else if is_back && is_home {
+            self.go_home(at);
+        }
+    }
+
+    /// Calls a lane back to the rail that it belongs to, if it is elsewhere.
+    pub(super) fn go_home(&mut self, at: usize) {
+        let lane = &self.lanes[at];
+        let connection = &self.connections[&lane.peer];
+        let home = connection.pair_of(lane.place);
+        if lane.seat.rails != home && connection.is_usable(&self.ports, &self.adapters, home) {
+            let what = format!("{}: the rail that it belongs to works again", lane.seat.ends);
             self.recall(at, what);
         }
     }

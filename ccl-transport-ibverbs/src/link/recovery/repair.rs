@@ -37,6 +37,8 @@ pub(crate) struct Repair {
     pub(crate) is_settled: bool,
     /// Whether the other end sends already.
     pub(crate) ready: bool,
+    /// Whether the rail that the lane belongs to has come back since, so that it is gone back to once this is done.
+    pub(crate) home_is_back: bool,
     /// When it is said again how far this end is.
     pub(crate) next_word: Instant,
     /// Nothing is said before.
@@ -57,6 +59,7 @@ impl Repair {
             offer: None,
             is_settled: false,
             ready: false,
+            home_is_back: false,
             next_word: now + silence,
             quiet_until: now + silence,
             pause: FIRST_PAUSE,

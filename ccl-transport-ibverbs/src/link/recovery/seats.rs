@@ -93,9 +93,7 @@ impl IbTransport {
     /// Sends what has waited for a lane, and goes on.
     pub(super) fn open_seat(&mut self, at: usize, now: Instant) -> Result<(), Obstacle> {
         let lane = &mut self.lanes[at];
-        if lane.repair.take().is_none() {
-            return Ok(());
-        }
+        let Some(repair) = lane.repair.take() else { return Ok(()) };
         lane.start();
         let (mark, before) = (lane.moved, lane.work.resent);
         self.repairing -= 1;
@@ -118,6 +116,9 @@ impl IbTransport {
             if self.incoming[link].owes() {
                 self.return_credits(link as u32);
             }
+        }
+        if repair.home_is_back {
+            self.go_home(at);
         }
         Ok(())
     }

@@ -53,7 +53,9 @@ impl IbTransport {
             lane.trouble = Some(Box::new(Trouble::new(cause, now)));
         }
         let silence = lane.trouble.as_ref().map_or(Duration::ZERO, |trouble| trouble.back_off());
-        lane.repair = Some(Box::new(Repair::new(now, avoid, silence)));
+        let mut repair = Box::new(Repair::new(now, avoid, silence));
+        repair.home_is_back = lane.repair.as_ref().is_some_and(|before| before.home_is_back);
+        lane.repair = Some(repair);
         self.repairing += u32::from(was_open);
         self.chores = true;
         self.speak(at);
