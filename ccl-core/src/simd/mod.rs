@@ -16,6 +16,8 @@ mod op;
 mod ordered;
 #[cfg(target_arch = "x86_64")]
 mod packed;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod pair;
 mod piece;
 mod reducer;
 #[cfg(target_arch = "x86_64")]

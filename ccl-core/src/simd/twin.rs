@@ -256,7 +256,7 @@ fn a_pair_gives_the_bits_of_any_two_sources() {
         for dtype in DataType::ALL {
             for Operator { op, .. } in operators(dtype, &mut random) {
                 let reducer = Reducer::at(level, dtype, op, RANKS.into()).expect("valid");
-                for bytes in [0, 8, 16, 24, 56, 64, 72] {
+                for bytes in [0, 8, 16, 24, 56, 64, 72, 136, 248, 1000, 8184, 8200] {
                     let mut case = Case::draw(dtype, &mut random, 2, 1, bytes / dtype.size());
                     // What comes in was scaled by its owner.
                     case.scaled[1] = false;

@@ -298,7 +298,7 @@ impl<N: Number, const SCALES: bool> Reader<N, SCALES> {
 /// # Safety
 /// There are `B * W` elements at `from`.
 #[inline(always)]
-unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N::Value; W]; B] {
+pub(super) unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N::Value; W]; B] {
     let zero = N::Value::from_bits(0);
     let mut blocks = [[zero; W]; B];
     for (index, block) in blocks.iter_mut().enumerate() {
@@ -311,7 +311,10 @@ unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N
 /// # Safety
 /// There is room for `B * W` elements at `into`.
 #[inline(always)]
-unsafe fn store<N: Number, const W: usize, const B: usize>(blocks: &[[N::Value; W]; B], into: *mut N) {
+pub(super) unsafe fn store<N: Number, const W: usize, const B: usize>(
+    blocks: &[[N::Value; W]; B],
+    into: *mut N,
+) {
     for (index, block) in blocks.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { N::store(into.add(index * W), block) }
@@ -319,7 +322,10 @@ unsafe fn store<N: Number, const W: usize, const B: usize>(blocks: &[[N::Value; 
 }
 
 #[inline(always)]
-fn combine<V: Value, O: Op<V>, const W: usize, const B: usize>(sum: &mut [[V; W]; B], next: &[[V; W]; B]) {
+pub(super) fn combine<V: Value, O: Op<V>, const W: usize, const B: usize>(
+    sum: &mut [[V; W]; B],
+    next: &[[V; W]; B],
+) {
     for b in 0..B {
         for i in 0..W {
             sum[b][i] = O::combine(sum[b][i], next[b][i]);
