@@ -1,75 +1,97 @@
-//! The kernels for two sources and one sink of a few kilobytes: one block after the other.
+//! The kernels for two sources and one sink, as nearly all calls of two ranks are made of: one block after the other.
 //!
 //! Four blocks at a time, as [`super::wide`] takes them, read ahead of what they write, and the processor then fetches
-//! lines of a message that another core has just written in an order that its prefetchers make nothing of. Measured with
-//! float32 that comes out of shared memory, of a whole all-reduce of 2 ranks on near and on far cores of a Zen 5: 1 KiB
-//! takes 0.93 and 0.90 of the time, 1.5 KiB 0.84 and 0.75, 4 KiB 0.92 and 0.96, from 8 KiB on the same; 512 bytes 1.02.
-//! Types of two bytes and less in packed registers gain nothing.
+//! lines that another core has just written in an order that its prefetchers make nothing of. A whole all-reduce of 2
+//! ranks (float32, Zen 5, near cores) takes this part of the time: 1 KiB 0.88, 1.5 KiB 0.79, 4 KiB 0.93, 8 and 16 KiB
+//! 0.95, in mapped memory 8 and 16 KiB 0.82 to 0.85, 32 KiB 0.95, 256 KiB 0.91, 1 MiB in place 0.92; 512 bytes 1.02,
+//! else the same. Packed types gain nothing, and sums that are scaled or go past the caches have more to do per block:
+//! the wide kernels make these.
 
 use super::number::Number;
 use super::op::Op;
-use super::reducer::{Job, Kernel};
+use super::reducer::Job;
 use super::wide::{self, combine, load, store};
 use std::arch::asm;
 
 /// Compiled for what the target always has.
 ///
 /// # Safety
-/// As [`pair`].
+/// As [`wide::neon`].
 #[cfg(target_arch = "aarch64")]
 pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { pair::<N, O, W>(job, wide::neon::<N, O, W>) }
+    unsafe {
+        match pair::<N>(job) {
+            Some(pieces) => all::<N, O, W>(pieces, job.bytes),
+            None => wide::neon::<N, O, W>(job),
+        }
+    }
 }
 
 /// # Safety
-/// As [`pair`], and the CPU has AVX2 and F16C.
+/// As [`wide::avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { pair::<N, O, W>(job, wide::avx2::<N, O, W>) }
+    unsafe {
+        match pair::<N>(job) {
+            Some(pieces) => all::<N, O, W>(pieces, job.bytes),
+            None => wide::avx2::<N, O, W>(job),
+        }
+    }
 }
 
 /// # Safety
-/// As [`pair`], and the CPU has AVX2, F16C and AVX-512 F, BW, DQ and VL.
+/// As [`wide::avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { pair::<N, O, W>(job, wide::avx512::<N, O, W>) }
+    unsafe {
+        match pair::<N>(job) {
+            Some(pieces) => all::<N, O, W>(pieces, job.bytes),
+            None => wide::avx512::<N, O, W>(job),
+        }
+    }
 }
 
-/// Combines two sources into one sink, `W` elements to a block; packed ones, and those not combined by
-/// blocks, by `other`.
+/// Where two sources and a sink begin.
+type Pieces = (*const u8, *const u8, *mut u8);
+
+/// The pieces of a job that is made here.
+#[inline(always)]
+fn pair<N: Number>(job: &Job<'_>) -> Option<Pieces> {
+    match (job.sources, job.sinks) {
+        ([first, second], [sink]) if N::BLOCKS && !N::PACKED && job.factor.is_none() && !job.streams => {
+            Some((first.piece.as_ptr(), second.piece.as_ptr(), sink.as_mut_ptr()))
+        }
+        _ => None,
+    }
+}
+
+/// Combines two sources into one sink, `W` elements to a block.
 ///
 /// # Safety
-/// The job has two sources and one sink, all of one length, a multiple of the element's size, and no factor.
+/// All three are `bytes` long, a multiple of the element's size; the third is one of the others or apart from them.
 #[inline(always)]
-unsafe fn pair<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>, other: Kernel) {
-    if !N::BLOCKS || N::PACKED {
-        // SAFETY: the caller's promise.
-        return unsafe { other(job) };
-    }
+unsafe fn all<N: Number, O: Op<N::Value>, const W: usize>(pieces: Pieces, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        let first = job.sources.get_unchecked(0).piece.as_ptr();
-        let second = job.sources.get_unchecked(1).piece.as_ptr();
-        let sink = job.sinks.get_unchecked(0).as_mut_ptr();
-        let at = blocks::<N, O, W>((first, second, sink), 0, job.bytes);
-        let at = blocks::<N, O, 8>((first, second, sink), at, job.bytes);
-        let at = blocks::<N, O, 2>((first, second, sink), at, job.bytes);
-        blocks::<N, O, 1>((first, second, sink), at, job.bytes);
+        let at = blocks::<N, O, W>(pieces, 0, bytes);
+        let at = blocks::<N, O, 8>(pieces, at, bytes);
+        let at = blocks::<N, O, 2>(pieces, at, bytes);
+        blocks::<N, O, 1>(pieces, at, bytes);
     }
 }
 
 /// Combines blocks of `W` elements, from byte `at` on, and returns where less than a block is left.
 ///
 /// # Safety
-/// All three are `bytes` long; the third is one of the others or apart from them.
+/// That of [`all`].
 #[inline(always)]
 unsafe fn blocks<N: Number, O: Op<N::Value>, const W: usize>(
-    (first, second, sink): (*const u8, *const u8, *mut u8),
+    (first, second, sink): Pieces,
     mut at: usize,
     bytes: usize,
 ) -> usize {

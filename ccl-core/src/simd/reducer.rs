@@ -25,10 +25,8 @@ pub struct Source {
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer {
     kernel: Kernel,
-    /// For two sources and one sink of at most [`PAIR`] bytes.
-    pair: Kernel,
-    /// The same for at most `short` bytes.
-    short_pair: Pair,
+    /// For two sources and one sink of at most `short` bytes.
+    pair: Pair,
     short: usize,
     dtype: DataType,
     /// What scaled sources are multiplied by.
@@ -51,7 +49,7 @@ pub(super) struct Job<'a> {
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size, and the CPU has the
 /// instructions of the kernel's level.
-pub(super) type Kernel = unsafe fn(&Job<'_>);
+type Kernel = unsafe fn(&Job<'_>);
 
 /// The same for two sources, in their order, and one sink, all of so many bytes, where nothing is scaled.
 ///
@@ -63,9 +61,6 @@ type Pair = unsafe fn(*const u8, *const u8, *mut u8, usize);
 /// have a limit of their own, since each is widened by itself then.
 const SHORT: usize = 64;
 const SHORT_OF_NARROW: usize = 8;
-
-/// Up to so many bytes one block is combined after the other.
-const PAIR: usize = 8192;
 
 impl Reducer {
     /// The reducer for a collective of `ranks` members, with the fastest kernel of this CPU. Refuses an
@@ -94,8 +89,7 @@ impl Reducer {
         };
         Ok(Reducer {
             kernel: kernel(level, dtype, op),
-            pair: pair(level, dtype, op),
-            short_pair: short_pair(dtype, op),
+            pair: pair(dtype, op),
             short: if dtype.is_float() && dtype.size() <= 2 { SHORT_OF_NARROW } else { SHORT },
             dtype,
             factor,
@@ -149,7 +143,7 @@ impl Reducer {
         let (own, piece) = (own.piece.as_ptr(), piece.as_ptr());
         let (first, second) = if is_first { (own, piece) } else { (piece, own) };
         // SAFETY: all are so long; the kernel leaves a fraction of an element alone.
-        unsafe { (self.short_pair)(first, second, sink.as_mut_ptr(), bytes) }
+        unsafe { (self.pair)(first, second, sink.as_mut_ptr(), bytes) }
     }
 
     /// Apart, so that short pieces do not pay for the room.
@@ -157,14 +151,7 @@ impl Reducer {
     fn apply_longer_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
         let theirs = Source { piece, scaled: false };
         let sources = if is_first { [own, theirs] } else { [theirs, own] };
-        let bytes = sink.len();
-        let fits = piece.len() == bytes && own.piece.len() == bytes && bytes & (self.dtype.size() - 1) == 0;
-        if bytes > PAIR || self.factor.is_some() || !fits {
-            return self.apply(&sources, &[sink]);
-        }
-        let job = Job { sources: &sources, sinks: &[sink], bytes, factor: None, streams: false };
-        // SAFETY: as checked; the CPU was when the kernel was chosen.
-        unsafe { (self.pair)(&job) }
+        self.apply(&sources, &[sink]);
     }
 
     /// The kernel's part. What it writes past the caches, where it `streams`, comes after other stores in no order.
@@ -304,49 +291,36 @@ macro_rules! by_register {
     };
 }
 
-/// One of these tables, with a module's kernels for a level.
+/// One of these tables at a level.
 macro_rules! at_level {
-    ($module:ident, $level:expr, $table:ident!($($argument:tt)*)) => {
+    ($level:expr, $table:ident!($($argument:tt)*)) => {
         match $level {
             Level::Scalar => $table!($($argument)*, super::scalar::reduce, one_by_one),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => $table!($($argument)*, super::$module::neon, one_by_one),
+            Level::Neon => $table!($($argument)*, super::pair::neon, one_by_one),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => $table!($($argument)*, super::$module::avx2, by_register, Ymm),
+            Level::Avx2 => $table!($($argument)*, super::pair::avx2, by_register, Ymm),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => $table!($($argument)*, super::$module::avx512, by_register, Zmm),
+            Level::Avx512 => $table!($($argument)*, super::pair::avx512, by_register, Zmm),
             #[allow(unreachable_patterns)] // Levels of other processors, which are never available here.
             _ => $table!($($argument)*, super::scalar::reduce, one_by_one),
         }
     };
 }
 
-/// A module's kernels.
-macro_rules! by_op {
-    ($module:ident, $level:expr, $dtype:expr, $op:expr) => {
-        match $op {
-            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => {
-                at_level!($module, $level, by_type!($dtype, Sum))
-            }
-            ReduceOp::Prod => at_level!($module, $level, by_type!($dtype, Prod)),
-            ReduceOp::Min => at_level!($module, $level, by_order!($dtype, Min, 1)),
-            ReduceOp::Max => at_level!($module, $level, by_order!($dtype, Max, -1)),
-            ReduceOp::Band => at_level!($module, $level, by_size!($dtype, And)),
-            ReduceOp::Bor => at_level!($module, $level, by_size!($dtype, Or)),
-            ReduceOp::Bxor => at_level!($module, $level, by_size!($dtype, ExclusiveOr)),
-        }
-    };
-}
-
 fn kernel(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
-    by_op!(wide, level, dtype, op)
+    match op {
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => at_level!(level, by_type!(dtype, Sum)),
+        ReduceOp::Prod => at_level!(level, by_type!(dtype, Prod)),
+        ReduceOp::Min => at_level!(level, by_order!(dtype, Min, 1)),
+        ReduceOp::Max => at_level!(level, by_order!(dtype, Max, -1)),
+        ReduceOp::Band => at_level!(level, by_size!(dtype, And)),
+        ReduceOp::Bor => at_level!(level, by_size!(dtype, Or)),
+        ReduceOp::Bxor => at_level!(level, by_size!(dtype, ExclusiveOr)),
+    }
 }
 
-fn pair(level: Level, dtype: DataType, op: ReduceOp) -> Kernel {
-    by_op!(pair, level, dtype, op)
-}
-
-fn short_pair(dtype: DataType, op: ReduceOp) -> Pair {
+fn pair(dtype: DataType, op: ReduceOp) -> Pair {
     match op {
         ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => {
             by_type!(dtype, Sum, super::scalar::pair, one_by_one)

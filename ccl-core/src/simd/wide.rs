@@ -1,10 +1,10 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
 //! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is 64 or
-//! 128 bytes of values: the body holds four blocks of values in registers while it goes through the sources, so every
-//! source is read once and every sink written once, and the operations are elementwise on arrays of constant length,
-//! which the compiler turns into the vector instructions that the instruction set has. Elsewhere such arrays come out
-//! as scalar code; plain loops over a [`RUN`] of elements do not, whatever is in them, and cost a copy of the result
+//! 128 bytes of values: the body holds four of them in registers (two, where sums go past the caches) while it goes
+//! through the sources, so every source is read once and every sink written once, and the operations are elementwise on
+//! arrays of constant length, which the compiler turns into the vector instructions that the instruction set has; pairs
+//! of sources go [block by block](super::pair). Elsewhere such arrays come out as scalar code; plain loops over a [`RUN`] of elements do not, whatever is in them, and cost a copy of the result
 //! within the first cache. No operation is fused or reordered: the bits are those of the
 //! [scalar twin](super::scalar).
 
@@ -29,6 +29,7 @@ pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 /// # Safety
 /// As [`reduce`], and the CPU has AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
@@ -38,6 +39,7 @@ pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 /// # Safety
 /// As [`reduce`], and the CPU has AVX2, F16C and AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
+#[inline(never)]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
@@ -63,10 +65,11 @@ unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     }
     // SAFETY: each strip lies inside the pieces.
     unsafe {
-        // A loop of its own: the question at each sink would slow the other down.
-        while job.streams && elements - at >= 4 * W {
-            strip::<N, O, W, 4, true>(job, at);
-            at += 4 * W;
+        // A loop of its own: the question at each sink would slow the other down. Two blocks: with four, sums of what
+        // lies in memory take up to an eighth longer, with one, sums of what lies in the third cache.
+        while job.streams && elements - at >= 2 * W {
+            strip::<N, O, W, 2, true>(job, at);
+            at += 2 * W;
         }
         while elements - at >= 4 * W {
             strip::<N, O, W, 4, false>(job, at);
