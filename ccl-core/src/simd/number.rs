@@ -87,7 +87,7 @@ macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Number for $t {
             type Value = $t;
-            const BLOCKS: bool = size_of::<$t>() > 1;
+            const BLOCKS: bool = true;
             #[inline(always)]
             fn widen(self) -> $t {
                 self

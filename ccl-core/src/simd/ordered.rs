@@ -43,4 +43,4 @@ macro_rules! ordered {
     )*};
 }
 
-ordered!(i8, blocks: false; i16, blocks: true; i32, blocks: false; i64, blocks: true;);
+ordered!(i8, blocks: false; i16, blocks: true; i32, blocks: true; i64, blocks: true;);

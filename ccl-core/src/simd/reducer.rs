@@ -219,9 +219,9 @@ macro_rules! by_type {
     ($dtype:expr, $op:ty, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype {
-            DataType::I8 | DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I8 | DataType::U8 => kernel::<u8, $op, 32>,
             DataType::I16 | DataType::U16 => kernel::<u16, $op, 32>,
-            DataType::I32 | DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I32 | DataType::U32 => kernel::<u32, $op, 16>,
             DataType::I64 | DataType::U64 => kernel::<u64, $op, 16>,
             DataType::F32 => kernel::<f32, $op, 16>,
             DataType::F64 => kernel::<f64, $op, 8>,
@@ -235,12 +235,12 @@ macro_rules! by_order {
     ($dtype:expr, $op:ty, $sign:literal, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype {
-            DataType::I8 => kernel::<i8, $op, 64>,
-            DataType::U8 => kernel::<u8, $op, 64>,
+            DataType::I8 => kernel::<i8, $op, 32>,
+            DataType::U8 => kernel::<u8, $op, 32>,
             DataType::I16 => kernel::<i16, $op, 32>,
             DataType::U16 => kernel::<u16, $op, 32>,
-            DataType::I32 => kernel::<i32, $op, 32>,
-            DataType::U32 => kernel::<u32, $op, 32>,
+            DataType::I32 => kernel::<i32, $op, 16>,
+            DataType::U32 => kernel::<u32, $op, 16>,
             DataType::I64 => kernel::<i64, $op, 16>,
             DataType::U64 => kernel::<u64, $op, 16>,
             DataType::F16 => kernel::<Ordered<i16, 0x3ff, $sign>, $op, 32>,
@@ -258,9 +258,9 @@ macro_rules! by_size {
     ($dtype:expr, $op:ty, $kernel:path, $narrow:ident $(, $register:ty)?) => {{
         use $kernel as kernel;
         match $dtype.size() {
-            1 => kernel::<u8, $op, 64>,
+            1 => kernel::<u8, $op, 32>,
             2 => kernel::<u16, $op, 32>,
-            4 => kernel::<u32, $op, 32>,
+            4 => kernel::<u32, $op, 16>,
             _ => kernel::<u64, $op, 16>,
         }
     }};

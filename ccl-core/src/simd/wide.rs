@@ -1,12 +1,12 @@
 //! The fast kernels: one generic body over blocks of elements, compiled once per instruction set.
 //!
-//! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is 64 or
-//! 128 bytes of values: the body holds four of them in registers (two, where sums go past the caches) while it goes
-//! through the sources, so every source is read once and every sink written once, and the operations are elementwise on
-//! arrays of constant length, which the compiler turns into the vector instructions that the instruction set has; pairs
-//! of sources go [block by block](super::pair). Elsewhere such arrays come out as scalar code; plain loops over a [`RUN`] of elements do not, whatever is in them, and cost a copy of the result
-//! within the first cache. No operation is fused or reordered: the bits are those of the
-//! [scalar twin](super::scalar).
+//! There are two ways through it. Where a value is an element or nearly so ([`Number::BLOCKS`]), a block is up to 32
+//! values in 32 to 128 bytes: the body holds up to 64 values in registers (two blocks, where sums go past the caches)
+//! while it goes through the sources, so every source is read once and every sink written once, and the operations are
+//! elementwise on arrays of constant length, which the compiler turns into the vector instructions that the instruction
+//! set has; pairs of sources go [block by block](super::pair). Elsewhere such arrays come out as scalar code; plain
+//! loops over a [`RUN`] of elements do not, whatever is in them, and cost a copy of the result within the first cache.
+//! No operation is fused or reordered: the bits are those of the [scalar twin](super::scalar).
 
 use super::copy::copy_one;
 use super::number::{Number, Value};
@@ -63,40 +63,47 @@ unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
         }
         return;
     }
-    // SAFETY: each strip lies inside the pieces.
+    // SAFETY: the caller's promise.
     unsafe {
         // A loop of its own: the question at each sink would slow the other down. Two blocks: with four, sums of what
         // lies in memory take up to an eighth longer, with one, sums of what lies in the third cache.
-        while job.streams && elements - at >= 2 * W {
-            strip::<N, O, W, 2, true>(job, at);
-            at += 2 * W;
+        if job.streams {
+            at = strips::<N, O, W, 2, true>(job, at, elements);
         }
-        while elements - at >= 4 * W {
-            strip::<N, O, W, 4, false>(job, at);
-            at += 4 * W;
-        }
-        while elements - at >= W {
-            strip::<N, O, W, 1, false>(job, at);
-            at += W;
-        }
+        // With more than 64 values the compiler takes arrays apart: half as fast, and less.
+        at = match W {
+            0..=16 => strips::<N, O, W, 4, false>(job, at, elements),
+            _ => strips::<N, O, W, 2, false>(job, at, elements),
+        };
+        at = strips::<N, O, W, 1, false>(job, at, elements);
         if !N::PACKED {
-            while elements - at >= 8 {
-                strip::<N, O, 8, 1, false>(job, at);
-                at += 8;
-            }
-            while elements - at >= 2 {
-                strip::<N, O, 2, 1, false>(job, at);
-                at += 2;
-            }
+            at = strips::<N, O, 8, 1, false>(job, at, elements);
+            at = strips::<N, O, 2, 1, false>(job, at, elements);
         }
-        while at < elements {
-            strip::<N, O, 1, 1, false>(job, at);
-            at += 1;
-        }
+        at = strips::<N, O, 1, 1, false>(job, at, elements);
         if N::PACKED && at * size_of::<N>() < job.bytes {
             rest::<N, O>(job, at * size_of::<N>());
         }
     }
+}
+
+/// Combines `B` blocks of `W` elements after the other, from element `at` of so many on, and returns where less than
+/// that is left.
+///
+/// # Safety
+/// That of [`reduce`].
+#[inline(always)]
+unsafe fn strips<N: Number, O: Op<N::Value>, const W: usize, const B: usize, const STREAMS: bool>(
+    job: &Job<'_>,
+    mut at: usize,
+    elements: usize,
+) -> usize {
+    while elements - at >= B * W {
+        // SAFETY: the strip lies inside the pieces.
+        unsafe { strip::<N, O, W, B, STREAMS>(job, at) }
+        at += B * W;
+    }
+    at
 }
 
 /// Combines what is left from byte `at` on, less than a register holds: padded with zeros, which become numbers that
