@@ -310,6 +310,14 @@ fn or_auto<T: fmt::Display>(value: &Option<T>) -> String {
 }
 
 impl Config {
+    /// How long an agreement may wait for those who are left: as long as initialisation, but never less than it takes
+    /// to find out that a host is gone, first by the silence of those who are connected and then by that of those behind them.
+    pub fn agreement_timeout(&self) -> Duration {
+        const WAYS: Duration = Duration::from_secs(1);
+        let silence = self.freeze_timeout.map_or(Duration::ZERO, |freeze| freeze.saturating_mul(2));
+        self.init_timeout.max(silence.saturating_add(WAYS))
+    }
+
     /// The settings that the process's environment gives.
     pub fn from_env() -> Result<Config> {
         Config::from_os_vars(std::env::vars_os())

@@ -36,7 +36,8 @@ pub extern "C" fn cclCommRevoke(comm: cclComm_t, revokeFlags: c_int) -> cclResul
 
 /// Agrees with all ranks that are not gone: all get the bitwise and of all `flags`, also when ranks die meanwhile, and
 /// after the communicator broke or was revoked. All ranks that are left must call it, at the same place among their
-/// agreements and shrinks. Waits for the calls that were issued before, and for `RDMACCL_INIT_TIMEOUT` at most (not in NCCL).
+/// agreements and shrinks. Waits for the calls that were issued before, and for `RDMACCL_INIT_TIMEOUT` at most, or twice
+/// `RDMACCL_FREEZE_TIMEOUT` where that is longer (not in NCCL).
 ///
 /// # Safety
 /// `flags` is NULL or can be read and written.

@@ -314,7 +314,8 @@ impl Communicator {
 
     /// Agrees with all ranks that are not gone: all of them get the same, the and of all flags and who is gone. Also
     /// when ranks die meanwhile, and after the communicator broke or was revoked. All ranks that are left must call it, at the
-    /// same place among their agreements and shrinks. Waits for `RDMACCL_INIT_TIMEOUT` at most.
+    /// same place among their agreements and shrinks. Waits for `RDMACCL_INIT_TIMEOUT` at most, or twice
+    /// `RDMACCL_FREEZE_TIMEOUT` where that is longer; the error names those for whom it waited, as far as this rank knows.
     pub fn agree(&mut self, flags: u64) -> Result<Agreement> {
         self.core.agree(flags, &[])
     }

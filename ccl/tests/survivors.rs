@@ -19,6 +19,11 @@ struct Job {
 impl Job {
     /// Starts `test` again as each of `size` ranks, which pretend to be on so many hosts. The runner of the tests is no rank.
     fn start(test: &str, size: u32, hosts: u32) -> Job {
+        Job::start_with(test, size, hosts, |_, _| {})
+    }
+
+    /// The same, with more variables for each rank.
+    fn start_with(test: &str, size: u32, hosts: u32, more: impl Fn(u32, &mut Command)) -> Job {
         let secret = format!("{test}-{}-{:?}", std::process::id(), Instant::now());
         let port = free_port();
         let start = |rank: u32| {
@@ -28,6 +33,7 @@ impl Job {
             command.env("RDMACCL_ROOT", format!("127.0.0.1:{port}")).env("RDMACCL_SECRET", &secret);
             command.env("RDMACCL_HOSTID", format!("host-{}", rank % hosts)).env("RDMACCL_NET", "tcp");
             command.env("RDMACCL_SOCKET_IFNAME", "=lo").env("SURVIVORS_RANK", rank.to_string());
+            more(rank, &mut command);
             command.stdout(Stdio::piped()).spawn().expect("a process")
         };
         Job { ranks: (0..size).map(start).collect() }
@@ -55,6 +61,11 @@ impl Drop for Job {
             let _ = child.wait();
         }
     }
+}
+
+fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: it is a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
 }
 
 fn free_port() -> u16 {
@@ -174,6 +185,52 @@ fn two_die_an_inner_one_and_its_child() {
 #[test]
 fn all_but_one_die() {
     went_on(job("all_but_one_die", 4, |comm| some_die(comm, &[0, 1, 3])), &[0, 1, 3]);
+}
+
+/// A port that a dead rank had is free for anybody: here somebody takes it who takes calls and says nothing.
+#[test]
+fn one_dies_whose_port_a_stranger_takes_that_never_answers() {
+    let test = "one_dies_whose_port_a_stranger_takes_that_never_answers";
+    if std::env::var_os("SURVIVORS_RANK").is_some() {
+        let mut comm = Communicator::from_env().expect("the job");
+        println!("says: here");
+        let error = comm.barrier().expect_err("the others never call it");
+        assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 0, .. }), "{error}");
+        // Rank 2 was not connected to this one.
+        let mut alone = comm.shrink(&[]).expect("shrink");
+        check(&mut alone, 1, &[1]);
+        println!("says: went on with 1");
+        return;
+    }
+    let port = free_port();
+    let mut job = Job::start_with(test, 3, 1, |rank, command| {
+        // Shorter than a call to an address may go unanswered.
+        command.env("RDMACCL_FREEZE_TIMEOUT", "1").env("RDMACCL_INIT_TIMEOUT", "3");
+        command.env("RDMACCL_SOCKET_FAMILY", "4");
+        if rank == 2 {
+            command.env("RDMACCL_PORT_RANGE", format!("{port}-{port}"));
+        }
+    });
+    let mut outputs: Vec<_> = job
+        .ranks
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().expect("piped")).lines())
+        .collect();
+    for output in &mut outputs {
+        let here = output.find(|line| line.as_ref().is_ok_and(|line| line.ends_with("says: here")));
+        assert!(here.is_some(), "a rank did not come");
+    }
+    // Both at once: neither tells anything of the other.
+    for rank in [0, 2] {
+        signal(&job.ranks[rank], libc::SIGSTOP);
+    }
+    for rank in [0, 2] {
+        job.ranks[rank].kill().expect("a child");
+    }
+    job.ranks[2].wait().expect("a child");
+    let _stranger = std::net::TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+    let said: Vec<_> = outputs.remove(1).map_while(Result::ok).collect();
+    assert!(said.iter().any(|line| line.ends_with("says: went on with 1")), "{said:?}");
 }
 
 #[test]

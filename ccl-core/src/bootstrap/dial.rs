@@ -16,6 +16,8 @@ pub(super) struct Dialer {
     purpose: Purpose,
     words: Vec<Message>,
     attempts: usize,
+    /// How long an address may leave a call unanswered before the next one is tried.
+    patience: Duration,
     /// When the next attempt starts.
     retry_at: Instant,
     /// What became of the latest attempt at each address.
@@ -37,7 +39,7 @@ enum Failure {
     Final(String),
 }
 
-/// How long an address may leave a call unanswered before the next one is tried.
+/// The most that an address may leave a call unanswered before the next one is tried.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 impl Dialer {
@@ -52,8 +54,16 @@ impl Dialer {
         let mut connection = Connection::dial(first, key, purpose)?;
         words.iter().cloned().for_each(|word| connection.say(word));
         let failures = vec![Failure::Untried; addresses.len()];
-        let retry_at = Instant::now() + ATTEMPT;
-        Ok(Dialer { addresses, key, purpose, words, attempts: 0, retry_at, failures, connection, up: false })
+        let (patience, retry_at) = (ATTEMPT, Instant::now() + ATTEMPT);
+        let (attempts, up) = (0, false);
+        Ok(Dialer { addresses, key, purpose, words, attempts, patience, retry_at, failures, connection, up })
+    }
+
+    /// For a call that is of use for so long only: each address gets its turn before that.
+    pub(super) fn within(mut self, time: Duration) -> Dialer {
+        self.patience = self.patience.min(time / (self.addresses.len() as u32 + 1));
+        self.retry_at = self.retry_at.min(self.connection.since + self.patience);
+        self
     }
 
     /// The next message from the other end. Dials again where an attempt came to nothing.
@@ -91,7 +101,7 @@ impl Dialer {
             let address = self.addresses[self.attempts % self.addresses.len()];
             self.connection = Connection::dial(address, self.key, self.purpose)?;
             self.words.iter().cloned().for_each(|word| self.connection.say(word));
-            self.retry_at = now + ATTEMPT;
+            self.retry_at = now + self.patience;
         }
         Ok(false)
     }

@@ -32,6 +32,8 @@ pub(super) struct Driver {
     start: Instant,
     rank: Rank,
     ranks: u32,
+    /// Silence after which a rank counts as lost.
+    freeze: Option<Duration>,
     session: Key,
     health: Arc<Health>,
     lobby: Lobby,
@@ -65,6 +67,7 @@ impl Driver {
             start: Instant::now(),
             rank,
             ranks,
+            freeze,
             session,
             health: Arc::clone(&joining.health),
             lobby,
@@ -214,7 +217,8 @@ impl Driver {
                 }
             }
             Action::Gathered(result) => self.health.tell(|state| state.gathered = Some(result)),
-            Action::Agreed(agreement) => self.health.tell(|state| state.agreed = Some(agreement)),
+            Action::Agreed(agreement) => self.health.tell(|state| state.agreed = Some(Ok(agreement))),
+            Action::Unagreed { absent } => self.health.tell(|state| state.agreed = Some(Err(absent))),
             Action::Lost(loss) => {
                 tracing::warn!(rank = loss.rank, cause = loss.cause, "a rank is lost");
                 let error = self.health.loss_error(&loss);
@@ -260,11 +264,16 @@ impl Driver {
     fn call(&mut self, peer: Rank) {
         let words = vec![Message::Caller { rank: self.rank }];
         let member = self.health.members().get(peer as usize);
-        let dialer = match member {
-            Some(member) => Dialer::new(member.addresses.clone(), self.session, Purpose::Tree, words),
-            // It was connected while all were joining, and is so no more: it is as good as gone.
-            None => Err(bootstrap_error("it has hung up while joining")),
-        };
+        let dialer =
+            match member {
+                Some(member) => Dialer::new(member.addresses.clone(), self.session, Purpose::Tree, words)
+                    .map(|dialer| match self.freeze {
+                        Some(freeze) => dialer.within(freeze),
+                        None => dialer,
+                    }),
+                // It was connected while all were joining, and is so no more: it is as good as gone.
+                None => Err(bootstrap_error("it has hung up while joining")),
+            };
         match dialer {
             Ok(dialer) => drop(self.dialers.insert(peer, dialer)),
             Err(error) => {

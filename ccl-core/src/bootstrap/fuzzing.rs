@@ -152,6 +152,7 @@ pub fn node(data: &[u8]) {
                     assert!(by < ranks && states.iter().all(|(of, _)| *of < ranks));
                 }
                 Action::Close(_) | Action::Agreed(_) | Action::Excluded { .. } | Action::Report { .. } => {}
+                Action::Unagreed { absent } => assert!(absent.iter().all(|absent| *absent < ranks)),
             }
         }
         assert!(node.wake().is_none_or(|wake| wake <= now + Duration::from_secs(1)), "it sleeps for ever");

@@ -196,13 +196,17 @@ impl Bootstrap {
             let excluded = state.error().filter(|e| matches!(e.kind(), ErrorKind::Excluded { .. }));
             excluded.or_else(|| health.is_aborted().then(|| ErrorKind::Aborted.into()))
         };
-        let agreed = self.health.wait(deadline, |state| state.agreed.take(), hopeless)?;
-        agreed.ok_or_else(|| {
+        let mut agreed = self.health.wait(deadline, |state| state.agreed.take(), hopeless)?;
+        if agreed.is_none() {
             self.health.command(Command::GiveUp);
+            // An agreement that comes now is one all the same.
+            agreed = self.health.wait(deadline + GRACE, |state| state.agreed.take(), hopeless)?;
+        }
+        agreed.unwrap_or_else(|| Err(Vec::new())).map_err(|absent| {
             ErrorKind::Timeout {
                 phase: "an agreement among the ranks that are left".into(),
                 waited: start.elapsed(),
-                absent: Vec::new(),
+                absent,
                 remedy: "all of them must call it, at the same place among their agreements".into(),
             }
             .into()

@@ -11,8 +11,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// How long a dial waits for a process that is stopped.
-const DIAL_TIMEOUT: Duration = Duration::from_millis(700);
+/// The longest that a dial waits for a process that is stopped: longer than ranks may be silent, or for a moment only.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The ranks, and the network between them.
 #[derive(Clone, Debug)]
@@ -316,7 +316,7 @@ impl ControlCluster {
                         self.tell(to, Event::Up { link: wire, peer: from });
                     }
                     Life::Frozen => {
-                        let answer = answer + DIAL_TIMEOUT;
+                        let answer = answer + DIAL_TIMEOUT.mul_f64(self.random.up_to(100) as f64 / 100.0);
                         self.schedule(answer, What::Unreached { from, to, refused: false });
                     }
                     _ => self.schedule(answer, What::Unreached { from, to, refused: true }),

@@ -312,10 +312,11 @@ impl Communicator {
 
     /// Agrees with all ranks that are left: all get the and of all flags, the blob of the lowest rank that gave
     /// one (at most 256 bytes), and the ranks that are gone. Also when ranks die meanwhile, and after the communicator
-    /// broke or was revoked. All ranks that are left must call it, at the same place among their agreements.
+    /// broke or was revoked. All ranks that are left must call it, at the same place among their agreements. Waits for
+    /// `RDMACCL_INIT_TIMEOUT` at most, or twice `RDMACCL_FREEZE_TIMEOUT` where that is longer.
     pub fn agree(&mut self, flags: u64, blob: &[u8]) -> Result<Agreement> {
         match &self.bootstrap {
-            Some(bootstrap) => bootstrap.agree(flags, blob, Instant::now() + self.config.init_timeout),
+            Some(bootstrap) => bootstrap.agree(flags, blob, Instant::now() + self.config.agreement_timeout()),
             None => Ok(Agreement { flags, blob: blob.to_vec(), gone: Vec::new() }),
         }
     }

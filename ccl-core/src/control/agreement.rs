@@ -52,8 +52,24 @@ impl Agreements {
     }
 
     /// This rank no longer waits. What it gave stays given.
-    pub(super) fn give_up(&mut self) {
-        self.wanted = false;
+    pub(super) fn give_up(&mut self, overlay: &Overlay, links: &mut Links) {
+        if std::mem::take(&mut self.wanted) {
+            links.act(Action::Unagreed { absent: self.absent(overlay, links) });
+        }
+    }
+
+    /// For whom the last agreement waits, as far as this rank knows: those who should have voted by way of it, and
+    /// whoever it cannot pass its own vote to. Who has voted for an earlier head waits itself.
+    fn absent(&self, overlay: &Overlay, links: &Links) -> Vec<Rank> {
+        let round = self.begun.checked_sub(1).and_then(|number| self.rounds.get(&number));
+        let voted = |rank: Rank| round.is_some_and(|round| round.votes.contains_key(&rank));
+        let mut absent: Vec<Rank> = match overlay.is_head() {
+            true => (0..overlay.ranks()).filter(|rank| !overlay.is_gone(*rank)).collect(),
+            false => overlay.attached().to_vec(),
+        };
+        absent.retain(|rank| !voted(*rank));
+        absent.extend(overlay.attachment().filter(|attachment| !links.is_linked(*attachment)));
+        absent
     }
 
     /// Somebody has gone: perhaps there is another head, perhaps the head waits for nobody else.

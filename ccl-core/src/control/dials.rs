@@ -28,6 +28,8 @@ struct Dial {
     /// When it will be slow, if it is not yet.
     slow: Option<Duration>,
     refused: bool,
+    /// How it came to nothing last.
+    cause: Option<String>,
 }
 
 impl Dials {
@@ -38,6 +40,7 @@ impl Dials {
             since: None,
             slow: None,
             refused: false,
+            cause: None,
         });
         if dial.since.is_none() {
             dial.next = dial.next.map(|next| next.min(at));
@@ -98,11 +101,27 @@ impl Dials {
         std::mem::replace(&mut dial.refused, true)
     }
 
-    /// A dial came to nothing; for how long that has been so.
-    pub(super) fn unanswered(&mut self, peer: Rank, now: Duration) -> Duration {
-        let Some(dial) = self.dials.get_mut(&peer) else { return Duration::ZERO };
-        dial.next = Some(now + RETRY);
-        now.saturating_sub(dial.since.unwrap_or(now))
+    /// A dial came to nothing, which may change.
+    pub(super) fn unanswered(&mut self, peer: Rank, cause: String, now: Duration) {
+        if let Some(dial) = self.dials.get_mut(&peer) {
+            dial.next = Some(now + RETRY);
+            dial.cause = Some(cause);
+        }
+    }
+
+    /// Ranks that have not answered for that long, however often they were dialled; for how long, and what came of it last.
+    pub(super) fn silent(&self, freeze: Duration, now: Duration) -> Vec<(Rank, Duration, String)> {
+        let silent = self.dials.iter().filter_map(|(peer, dial)| {
+            let silence = now.saturating_sub(dial.since?);
+            let cause = || dial.cause.clone().unwrap_or_else(|| "no answer".into());
+            (silence >= freeze).then(|| (*peer, silence, cause()))
+        });
+        silent.collect()
+    }
+
+    /// When the first rank will not have answered for that long.
+    pub(super) fn next_silence(&self, freeze: Duration) -> Option<Duration> {
+        self.dials.values().filter_map(|dial| dial.since).min().map(|since| since + freeze)
     }
 
     /// Takes off time for which this node is to blame.

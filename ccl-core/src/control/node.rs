@@ -113,7 +113,9 @@ impl Node {
             Part::Takes => None,
         };
         let (gather, inquests) = (self.gather.wake(&self.overlay), self.inquests.wake());
-        let others = [end, self.next_silence, self.dials.wake(), gather, inquests];
+        let unanswered = self.settings.freeze.filter(|_| self.part == Part::Takes);
+        let unanswered = unanswered.and_then(|freeze| self.dials.next_silence(freeze));
+        let others = [end, self.next_silence, self.dials.wake(), unanswered, gather, inquests];
         Some(others.into_iter().flatten().fold(self.next_ping, Duration::min))
     }
 
@@ -291,7 +293,7 @@ impl Node {
             Command::Agree { flags, blob } => self.agreements.begin(flags, blob, overlay, links),
             Command::GiveUp => {
                 self.gather.give_up(overlay, links);
-                self.agreements.give_up();
+                self.agreements.give_up(overlay, links);
             }
             Command::Exclude { ranks, cause } => {
                 for rank in ranks {
@@ -330,6 +332,7 @@ impl Node {
         if self.next_silence.is_some_and(|time| time <= self.now) {
             self.look_for_silence();
         }
+        self.look_for_unanswered();
         if self.dials.look(self.now) {
             self.dial_past_suspects();
         }

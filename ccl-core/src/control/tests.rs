@@ -159,6 +159,42 @@ fn silence_is_a_loss_and_whoever_wakes_from_it_finds_word_of_that() {
 }
 
 #[test]
+fn whoever_is_dialled_and_does_not_answer_is_silent_whatever_became_of_the_dial() {
+    let lost = |told: &[(Duration, Action)]| {
+        let losses = told.iter().filter_map(|(time, action)| match action {
+            Action::Lost(loss) => Some((*time, loss.rank, loss.cause.clone())),
+            _ => None,
+        });
+        losses.collect::<Vec<_>>()
+    };
+    let orphan = || {
+        let mut lone = Lone::new(5, 6);
+        lone.handle(Event::Up { link: 1, peer: 1 });
+        lone.hear(1, Message::Ping { state: Vec::new() });
+        assert_eq!(lone.down(1)[1..], [Action::Dial(0)]);
+        lone
+    };
+    // Somebody takes the call and says nothing.
+    let told = orphan().pass(1050 * MS);
+    assert_eq!(lost(&told), [(1000 * MS, 0, "not reached for 1.0 s: no answer".to_string())]);
+    // Each dial fails by itself.
+    let mut lone = orphan();
+    lone.pass(700 * MS);
+    lone.handle(Event::Unreached { peer: 0, cause: "timed out".into(), refused: false });
+    let told = lone.pass(350 * MS);
+    assert_eq!(lost(&told), [(1000 * MS, 0, "not reached for 1.0 s: timed out".to_string())]);
+    // Whoever answers in time is not.
+    let mut lone = orphan();
+    lone.pass(900 * MS);
+    lone.handle(Event::Up { link: 9, peer: 0 });
+    assert_eq!(lost(&lone.pass(900 * MS)), []);
+    // Who leaves accuses nobody.
+    let mut lone = orphan();
+    lone.command(Command::Leave);
+    assert_eq!(lost(&lone.pass(3000 * MS)), []);
+}
+
+#[test]
 fn who_was_stopped_itself_blames_nobody() {
     let mut lone = Lone::inner();
     lone.pass(300 * MS);
@@ -256,6 +292,31 @@ fn a_decision_holds_those_who_voted_and_names_those_who_are_gone() {
     lone.hear(1, vote(1, 0, None));
     let actions = lone.down(2);
     assert_eq!(actions.last(), Some(&Action::Agreed(agreement(2, &[2]))));
+}
+
+#[test]
+fn an_agreement_that_is_given_up_names_those_who_are_missing() {
+    let agree = || Command::Agree { flags: 3, blob: Vec::new() };
+    let mut head = Lone::new(0, 6);
+    for link in [1, 2, 3, 4] {
+        head.handle(Event::Up { link, peer: link });
+    }
+    head.command(agree());
+    for rank in [1, 4] {
+        head.hear(rank, vote(rank, 0, None));
+    }
+    assert_eq!(head.command(Command::GiveUp), [Action::Unagreed { absent: vec![2, 3, 5] }]);
+    assert_eq!(head.command(Command::GiveUp), []);
+    // Who passes votes on knows of those below it, and that its own goes nowhere.
+    let mut inner = Lone::inner();
+    inner.command(agree());
+    assert_eq!(inner.command(Command::GiveUp), [Action::Unagreed { absent: vec![5] }]);
+    let mut cut_off = Lone::new(5, 6);
+    cut_off.handle(Event::Up { link: 1, peer: 1 });
+    cut_off.hear(1, Message::Ping { state: Vec::new() });
+    cut_off.down(1);
+    cut_off.command(agree());
+    assert_eq!(cut_off.command(Command::GiveUp), [Action::Unagreed { absent: vec![0] }]);
 }
 
 /// Anything that decodes.

@@ -125,6 +125,11 @@ pub enum Action {
     Gathered(Result<Vec<Vec<u8>>, GatherFailed>),
     /// The agreement is over.
     Agreed(Agreement),
+    /// It was [given up](Command::GiveUp).
+    Unagreed {
+        /// For whom it waited, as far as this rank knows.
+        absent: Vec<Rank>,
+    },
     /// A rank is lost; said once for each.
     Lost(Loss),
     /// A rank has left in order; said once for each.

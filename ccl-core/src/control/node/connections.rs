@@ -55,8 +55,10 @@ impl Node {
         self.overlay.attachment().is_none_or(|attachment| self.links.is_linked(attachment))
     }
 
-    fn needs(&self, peer: Rank) -> bool {
-        self.overlay.attachment() == Some(peer) || self.overlay.attached().contains(&peer)
+    /// Whether nothing depends any more on what becomes of dialling `peer`.
+    fn is_idle(&self, peer: Rank) -> bool {
+        let needed = self.overlay.attachment() == Some(peer) || self.overlay.attached().contains(&peer);
+        self.is_settled() && !needed
     }
 
     pub(super) fn dial(&mut self) {
@@ -81,14 +83,24 @@ impl Node {
             self.plan_dials(Duration::ZERO);
             return self.dial();
         }
-        let unanswered = self.dials.unanswered(peer, self.now);
-        match self.settings.freeze {
-            Some(freeze) if unanswered >= freeze => {
-                let cause = format!("not reached for {:.1} s: {cause}", unanswered.as_secs_f64());
-                self.lose(Loss { rank: peer, cause, state: Vec::new() }, None);
+        match self.is_idle(peer) {
+            true => self.dials.remove(peer),
+            false => self.dials.unanswered(peer, cause, self.now),
+        }
+    }
+
+    /// Who was dialled and has not answered for the freeze timeout is lost, whether or not the dial has failed by now: at
+    /// its address may be somebody who takes calls and says nothing.
+    pub(super) fn look_for_unanswered(&mut self) {
+        // Who leaves has no say in who is lost.
+        let Some(freeze) = self.settings.freeze.filter(|_| self.part == Part::Takes) else { return };
+        for (rank, silence, cause) in self.dials.silent(freeze, self.now) {
+            if self.is_idle(rank) {
+                self.dials.remove(rank);
+                continue;
             }
-            _ if self.is_settled() && !self.needs(peer) => self.dials.remove(peer),
-            _ => {}
+            let cause = format!("not reached for {:.1} s: {cause}", silence.as_secs_f64());
+            self.lose(Loss { rank, cause, state: Vec::new() }, None);
         }
     }
 }
