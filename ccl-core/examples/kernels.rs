@@ -9,7 +9,7 @@
 //! The last table is of arrays far larger than the caches: two threads at once, each with its own.
 #![allow(clippy::print_stdout)]
 
-use ccl_core::simd::{Buffers, Level, PieceMut, Reducer, Source, Store};
+use ccl_core::simd::{Buffers, Direction, Level, PieceMut, Reducer, Source, Store};
 use ccl_core::{DataType, ReduceOp, Result};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -52,7 +52,9 @@ fn one_thread(is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
                     let reducer = Reducer::at(level, dtype, op, 2)?;
                     let mut speeds = SIZES.map(|size| {
                         let (sources, sinks) = memory.pieces(*count, 0, size, Store::Cached);
-                        gigabytes(size, || reducer.apply(black_box(&sources), black_box(&sinks)))
+                        gigabytes(size, || {
+                            reducer.apply(black_box(&sources), black_box(&sinks), Direction::Forwards)
+                        })
                     });
                     speeds[0] = SIZES[0] as f64 / speeds[0];
                     row(&name, speeds);
@@ -77,7 +79,7 @@ fn copies(is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
         if is_wanted(name) {
             let speeds = COPIES.map(|size| {
                 let (sources, sinks) = memory.pieces(1, 0, size, store);
-                gigabytes(size, || reducer.apply(black_box(&sources), black_box(&sinks)))
+                gigabytes(size, || reducer.apply(black_box(&sources), black_box(&sinks), Direction::Forwards))
             });
             row(name, speeds);
         }
@@ -102,7 +104,7 @@ fn two_threads(is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
                     together(&mut memories[..threads], |memory| {
                         for at in (0..longest).step_by(PIECE) {
                             let (sources, sinks) = memory.pieces(count, at, PIECE, store);
-                            reducer.apply(black_box(&sources), black_box(&sinks));
+                            reducer.apply(black_box(&sources), black_box(&sinks), Direction::Forwards);
                         }
                     })
                 });

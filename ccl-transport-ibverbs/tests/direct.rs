@@ -2,7 +2,7 @@
 
 mod hosts;
 
-use ccl_core::simd::Piece;
+use ccl_core::simd::{Direction, Piece};
 use ccl_core::transport::conformance::{receive, send};
 use ccl_core::transport::{Fabric, KnownMemory, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory};
 use ccl_fake_ibverbs::Fake;
@@ -165,7 +165,8 @@ impl Calls {
             // Also after the first pieces have come.
             if !offered && random.up_to(3) == 0 && received == 0 {
                 offered = true;
-                t[1].offer(from, Offer { tag, sink: into, piece: SLOT }).unwrap();
+                t[1].offer(from, Offer { tag, sink: into, piece: SLOT, direction: Direction::Forwards })
+                    .unwrap();
             }
             if random.up_to(2) > 0
                 && let Some(arrival) = t[1].peek(from).unwrap()

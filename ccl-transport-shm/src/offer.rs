@@ -8,6 +8,7 @@
 //! second look tells the sender that the terms which it has read belong together.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use ccl_core::simd::Direction;
 
 /// All-zero bytes are a link on which nothing was offered.
 #[repr(C, align(128))]
@@ -24,6 +25,8 @@ pub(crate) struct Offering {
     piece: AtomicU64,
     number: AtomicU32,
     first: AtomicU32,
+    /// 0: forwards.
+    backwards: AtomicU32,
 }
 
 #[cfg(not(loom))]
@@ -42,8 +45,10 @@ pub(crate) struct Terms {
     pub(crate) bytes: u64,
     /// Of one place.
     pub(crate) piece: u64,
-    /// The count, modulo 2^32, of the message that goes into the first place.
+    /// The count, modulo 2^32, of the message that comes first.
     pub(crate) first: u32,
+    /// Which way the places are filled.
+    pub(crate) direction: Direction,
 }
 
 impl Offering {
@@ -57,6 +62,8 @@ impl Offering {
         self.bytes.store(terms.bytes, Ordering::Relaxed);
         self.piece.store(terms.piece, Ordering::Relaxed);
         self.first.store(terms.first, Ordering::Relaxed);
+        let backwards = u32::from(terms.direction == Direction::Backwards);
+        self.backwards.store(backwards, Ordering::Relaxed);
         self.stands.store(offer, Ordering::Release);
     }
 
@@ -84,6 +91,10 @@ impl Offering {
             bytes: self.bytes.load(Ordering::Relaxed),
             piece: self.piece.load(Ordering::Relaxed),
             first: self.first.load(Ordering::Relaxed),
+            direction: match self.backwards.load(Ordering::Relaxed) {
+                0 => Direction::Forwards,
+                _ => Direction::Backwards,
+            },
         };
         let wanted = wants(&terms)?;
         self.taken.store(offer, Ordering::Relaxed);
@@ -111,6 +122,7 @@ impl Offering {
             piece: AtomicU64::new(0),
             number: AtomicU32::new(0),
             first: AtomicU32::new(0),
+            backwards: AtomicU32::new(0),
         }
     }
 }
@@ -123,7 +135,15 @@ mod tests {
     fn an_offer_stands_until_it_is_replaced_or_withdrawn() {
         let line = Offering::new();
         assert_eq!(line.take(|terms| Some(*terms)), None);
-        let terms = Terms { tag: 1, number: 2, offset: 3, bytes: 4, piece: 5, first: 6 };
+        let terms = Terms {
+            tag: 1,
+            number: 2,
+            offset: 3,
+            bytes: 4,
+            piece: 5,
+            first: 6,
+            direction: Direction::Backwards,
+        };
         for offer in 1..3 {
             line.make(offer, &terms);
             assert_eq!(line.take(|terms| Some(*terms)), Some(terms));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use ccl_core::simd::{Buffers, PieceMut};
+use ccl_core::simd::{Buffers, Direction, PieceMut};
 use ccl_core::transport::conformance::{mesh, receive, send, stress};
 use ccl_core::transport::{Fabric, LinkKey, Offer, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
@@ -188,7 +188,12 @@ fn offers_cross_processes() {
                 let skip = 7 * usize::from(round);
                 let row = &mut memory[usize::from(round).min(1)][skip..skip + 4 * PIECE];
                 let sink = Buffers::new(&[], row).output();
-                transport.offer(from, Offer { tag: round.into(), sink, piece: PIECE }).unwrap();
+                transport
+                    .offer(
+                        from,
+                        Offer { tag: round.into(), sink, piece: PIECE, direction: Direction::Forwards },
+                    )
+                    .unwrap();
                 exchange.meet(0);
                 for k in 0..4 {
                     let arrival = loop {
@@ -234,7 +239,7 @@ fn whoever_stands_still_while_it_writes_is_named() {
     let from = transport.receiver(1, 0).unwrap();
     let mut memory = SharedMemory::alloc(5000).unwrap();
     let sink = Buffers::new(&[], &mut memory).output();
-    transport.offer(from, Offer { tag: 3, sink, piece: 5000 }).unwrap();
+    transport.offer(from, Offer { tag: 3, sink, piece: 5000, direction: Direction::Forwards }).unwrap();
     exchange.meet(1);
     exchange.meet(1);
     assert_eq!(transport.withdraw(), [1]);

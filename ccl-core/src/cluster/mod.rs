@@ -139,7 +139,8 @@ impl Cluster {
             }
             let memory = Memory::new(input, &layout, settings.in_place);
             let task = Arc::new(schedule.task(layout, reducer)?);
-            schedule.start(&task, tag, 0)?;
+            // Both ways through the tiles.
+            schedule.start(&task, tag, settings.seed % 2)?;
             ranks.push(Member { schedule, memory, state: State::Running, steps: 0, busy_until: 0 });
         }
         Ok(Cluster { ranks, network, random: Random::new(settings.seed), faults: settings.faults.clone() })

@@ -89,8 +89,8 @@ impl Link {
     /// Writes what is published next to where it goes, if the receiver has offered that and the sender knows.
     fn land(&self, piece: Piece, tag: u64, now: u64) -> Option<Piece> {
         let (offer, first, _) = self.offer.filter(|(offer, _, known)| offer.tag == tag && *known <= now)?;
-        let at =
-            Offer::place(offer.sink.len(), offer.piece, self.published.checked_sub(first)?, piece.len())?;
+        let index = self.published.checked_sub(first)?;
+        let at = Offer::place(offer.sink.len(), offer.piece, offer.direction, index, piece.len())?;
         let place = offer.sink.slice(at, piece.len());
         place.copy_from(piece);
         Some(place.as_piece())

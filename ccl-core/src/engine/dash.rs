@@ -4,7 +4,7 @@ use super::run::Progress;
 use super::schedule::{READY, Schedule, Share};
 use super::task::Task;
 use crate::error::Result;
-use crate::simd::Buffers;
+use crate::simd::{Buffers, Direction};
 use crate::transport::Fabric;
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ impl Schedule {
     fn go_on(&mut self, task: &Task, tag: u64, sequence: u64) {
         let machine = &mut self.machine;
         machine.running = 0;
+        machine.face(Direction::Forwards, task);
         for (lane, run) in machine.lanes.iter_mut().zip(&task.stages) {
             (lane.tile, lane.skip, lane.tiles) = (0, 0, run.tiles);
             if lane.at == lane.end {

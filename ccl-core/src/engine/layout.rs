@@ -94,6 +94,15 @@ impl Layout {
         self.uneven.as_ref().is_some_and(|uneven| uneven.is_pairwise())
     }
 
+    /// Bytes of the longest buffer that any rank has in the call, times the ranks; `None` where blocks differ, and with them what ranks know.
+    pub(super) fn longest_buffers(&self) -> Option<usize> {
+        let Spec { collective, ranks, root, .. } = self.spec;
+        let blocks =
+            collective.input_blocks(ranks, root, root).max(collective.output_blocks(ranks, root, root));
+        let of_all = self.block.saturating_mul(blocks as usize).saturating_mul(ranks as usize);
+        self.uneven.is_none().then_some(of_all)
+    }
+
     /// How many tiles a chunk of so many bytes needs.
     pub fn tiles_of(&self, bytes: usize) -> usize {
         tiles(bytes, self.tile)

@@ -4,7 +4,7 @@ use super::schedule::{Machine, Operand, Schedule, Share};
 use super::task::{Bound, Task};
 use crate::error::Result;
 use crate::plan::{Move, Program, Rank, Sink, Source, Spec};
-use crate::simd::Buffers;
+use crate::simd::{Buffers, Direction};
 use crate::transport::{Fabric, Offer, ReceiverId};
 use crate::verify::May;
 
@@ -115,11 +115,15 @@ impl Machine {
             let tiles = share.tiles(task.tiles_of(landing.lane));
             let skip = (tiles.start * task.tile).min(span.len);
             let len = (span.len - skip).min(tiles.len() * task.tile);
-            if allowed && task.tile.min(len) >= task.refers.piece {
+            // Where the first pieces are past the end of a shorter chunk, backwards none would find its place.
+            let begins_there =
+                self.direction == Direction::Forwards || len.div_ceil(task.tile) == tiles.len();
+            if allowed && begins_there && task.tile.min(len) >= task.refers.piece {
                 let code = &self.moves[landing.at as usize];
                 let tag = task.tag_of(code, tag);
                 let sink = buffers.output().slice(span.at + skip, len);
-                fabric.offer(landing.from, Offer { tag, sink, piece: task.tile })?;
+                fabric
+                    .offer(landing.from, Offer { tag, sink, piece: task.tile, direction: self.direction })?;
             }
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Schedule {
                     }
                     Err(stop) => return Err(self.explain(index, stop)),
                 }
-                if lane.advance(task.tile) {
+                if lane.advance(machine.stride) {
                     machine.running -= 1;
                 }
             }
@@ -222,7 +222,7 @@ impl From<Error> for Stop {
 impl Lane {
     /// Goes on to the next move; whether there is none.
     #[inline(always)]
-    fn advance(&mut self, tile: usize) -> bool {
+    fn advance(&mut self, stride: usize) -> bool {
         self.blocked = READY;
         self.at += 1;
         if self.at < self.end {
@@ -230,7 +230,7 @@ impl Lane {
         }
         self.at = self.first;
         self.tile += 1;
-        self.skip += tile;
+        self.skip = self.skip.wrapping_add(stride);
         self.tile == self.tiles
     }
 }
@@ -387,7 +387,7 @@ impl Machine {
         }
 
         if written > 0 {
-            task.reducer.apply(sources, &self.sinks[..written]);
+            task.reducer.apply(sources, &self.sinks[..written], self.direction);
         }
 
         // In this order: bytes that were withdrawn while they were read must not be passed on.

@@ -7,7 +7,7 @@ use super::stages::{self, Stage, StageInCall};
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
-use crate::simd::{self, PieceMut, Slab};
+use crate::simd::{self, Direction, PieceMut, Slab};
 use crate::transport::{ReceiverId, SenderId, Transport};
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +84,10 @@ pub(super) struct Machine {
     pub(super) landings: Box<[Landing]>,
     /// Whether the running call has still to do so.
     pub(super) is_to_offer: bool,
+    /// Which way the running call goes through its tiles, and through long ones.
+    pub(super) direction: Direction,
+    /// From a tile to the next, in bytes; backwards it is negative, so that adding it wraps.
+    pub(super) stride: usize,
 }
 
 /// Where the ends of links come from: a transport, or a communicator that spans several.
@@ -116,8 +120,9 @@ pub(super) struct Lane {
     /// The operand of that move (counted within the move) that it was last found to wait for, or
     /// [`READY`].
     pub(super) blocked: u32,
+    /// How many tiles come before it in the order in which the call goes through them.
     pub(super) tile: usize,
-    /// Bytes of each chunk before that tile.
+    /// Bytes of each chunk that lie before the tile.
     pub(super) skip: usize,
     /// The tile before which it ends.
     pub(super) tiles: usize,
@@ -215,6 +220,8 @@ impl Schedule {
             lending: Lending::new(binder.ends.len()),
             landings: Box::default(),
             is_to_offer: false,
+            direction: Direction::Forwards,
+            stride: 0,
         };
         Ok(Schedule {
             spec: *spec,
@@ -289,9 +296,15 @@ impl Schedule {
         machine.lending.start();
         machine.is_to_offer = task.offers;
         machine.running = 0;
+        machine.face(task.direction(sequence), task);
         for (lane, run) in machine.lanes.iter_mut().zip(&task.stages) {
             let Range { start: tile, end: tiles } = share.tiles(run.tiles);
-            *lane = Lane { at: lane.first, blocked: READY, tile, skip: tile * task.tile, tiles, ..*lane };
+            let first = match machine.direction {
+                Direction::Forwards => tile,
+                // Of no tiles there is no last one; nobody goes there.
+                Direction::Backwards => tiles.saturating_sub(1),
+            };
+            *lane = Lane { at: lane.first, blocked: READY, tile, skip: first * task.tile, tiles, ..*lane };
             machine.running += usize::from(tile < tiles);
         }
         (self.tag, self.sequence, self.share, self.is_running) = (tag, sequence, share, true);
@@ -328,6 +341,18 @@ impl Schedule {
         }));
         self.task = Some(Arc::clone(task));
         Ok(())
+    }
+}
+
+impl Machine {
+    /// Goes that way through the call that begins.
+    #[inline(always)]
+    pub(super) fn face(&mut self, direction: Direction, task: &Task) {
+        self.direction = direction;
+        self.stride = match direction {
+            Direction::Forwards => task.tile,
+            Direction::Backwards => task.tile.wrapping_neg(),
+        };
     }
 }
 
@@ -409,4 +434,66 @@ fn inside(index: u32, scratch: u32) -> Result<u32, Unbound> {
         return Err(Unbound::Plan(format!("scratch piece {index} of {scratch}")));
     }
     Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{Algorithm as _, OneShot};
+    use crate::engine::{Layout, Progress};
+    use crate::plan::Collective;
+    use crate::simd::{Buffers, Reducer};
+    use crate::transport::conformance::{connect, mesh};
+    use crate::transport::{LocalHub, LocalTransport};
+    use crate::{DataType, ReduceOp};
+
+    const TILE: usize = 64;
+
+    /// What rank 1 of a broadcast has after each of its steps, with one credit: piece by piece.
+    fn received(sequence: u64, share: Share, bytes: usize) -> Vec<Vec<u8>> {
+        let hub = LocalHub::new(2, TILE, 1);
+        let mut transports: [LocalTransport; 2] = [0, 1].map(|rank| hub.transport(rank));
+        connect(&mut transports, &mesh(2, 1));
+        let spec = Spec::new(Collective::Broadcast, 2, 0, 1);
+        let mut rank = 0..;
+        let mut schedules = transports.each_mut().map(|transport| {
+            let rank = rank.next().unwrap();
+            let mut schedule = Schedule::bind(&spec, rank, &OneShot.program(&spec, rank), transport).unwrap();
+            let layout = Layout::new(&spec, rank, bytes, DataType::U8, TILE).unwrap();
+            let task = schedule.task(layout, Reducer::new(DataType::U8, ReduceOp::Sum, 2).unwrap()).unwrap();
+            schedule.start_share(&Arc::new(task), 7, sequence, share).unwrap();
+            schedule
+        });
+        let input = vec![9; bytes];
+        let (mut roots, mut output, mut seen) = (vec![0; bytes], vec![0; bytes], Vec::new());
+        let [here, there] = &mut transports;
+        while schedules[1].is_running() {
+            if schedules[0].is_running() {
+                schedules[0].step(here, &Buffers::new(&input, &mut roots)).unwrap();
+            }
+            if schedules[1].step(there, &Buffers::new(&[], &mut output)).unwrap() != Progress::Blocked {
+                seen.push(output.clone());
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn every_other_call_goes_backwards_through_its_tiles_or_its_share_of_them() {
+        // Three tiles, and one of ten bytes.
+        let bytes = 3 * TILE + 10;
+        let with = |range: Range<usize>| {
+            (0..bytes).map(|at| if range.contains(&at) { 9 } else { 0 }).collect::<Vec<u8>>()
+        };
+        let forwards = [1, 2, 3, 4].map(|tiles| with(0..bytes.min(tiles * TILE)));
+        let backwards = [3, 2, 1, 0].map(|tile| with(tile * TILE..bytes));
+        for sequence in 0..4 {
+            let expected = if sequence % 2 == 0 { &forwards } else { &backwards };
+            assert_eq!(received(sequence, Share::WHOLE, bytes), expected, "call {sequence}");
+        }
+        let second = Share { index: 1, of: 2 };
+        assert_eq!(received(3, second, bytes), [with(3 * TILE..bytes), with(2 * TILE..bytes)]);
+        // Of two tiles the third of three threads has one, and the first none.
+        assert_eq!(received(1, Share { index: 0, of: 3 }, TILE + 1), [vec![0; TILE + 1]]);
+    }
 }

@@ -9,12 +9,15 @@
 //!   twentieth in other.
 
 use super::stream::{self, LINE};
-use super::{Piece, PieceMut, Reducer, Source};
+use super::{Direction, Piece, PieceMut, Reducer, Source};
 use std::mem::MaybeUninit;
 
 /// The least that is long, and how much is combined before it is copied: a part of the first cache, next to what is read. Half of it takes up to
 /// a twentieth longer; with twice as much next to nothing is gained.
 pub(super) const STRIDE: usize = 8 << 10;
+
+/// The least that is gone through backwards. What a shorter piece reads and writes stays in the first cache from call to call either way.
+const LEAST_BACKWARDS: usize = 4 * STRIDE;
 
 /// How many sources, and sinks, are told apart at most.
 const PIECES: usize = 32;
@@ -23,18 +26,24 @@ const PIECES: usize = 32;
 #[repr(C, align(64))]
 struct Stage([u8; STRIDE]);
 
-/// Whether the sinks of a long piece want more than the kernel.
+/// Whether a long piece wants more than the kernel.
 #[inline]
-pub(super) fn is_for(sinks: &[PieceMut]) -> bool {
-    sinks.len() > 1 || stream::first(sinks).is_some()
+pub(super) fn is_for(bytes: usize, sinks: &[PieceMut], direction: Direction) -> bool {
+    let is_backwards = direction == Direction::Backwards && bytes >= LEAST_BACKWARDS;
+    is_backwards || sinks.len() > 1 || stream::first(sinks).is_some()
 }
 
-/// Combines `sources` into `sinks`. Where there are too many pieces, the kernel writes them all, into the caches.
+/// Combines `sources` into `sinks`, what goes past the caches always forwards. Where there are too many pieces, the kernel writes them all, into the caches.
 ///
 /// # Safety
 /// That of [`Reducer::combine`].
 #[inline(never)]
-pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[PieceMut]) {
+pub(super) unsafe fn combine(
+    reducer: &Reducer,
+    sources: &[Source],
+    sinks: &[PieceMut],
+    direction: Direction,
+) {
     let mut from = [Source { piece: Piece::EMPTY, scaled: false }; PIECES];
     let mut into = [PieceMut::EMPTY; PIECES + 1];
     let Some(from) = from.get_mut(..sources.len()).filter(|_| sinks.len() <= PIECES) else {
@@ -51,10 +60,7 @@ pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[Pie
     };
     let are_copied = !(0..sinks.len()).all(is_written);
     let bytes = sources[0].piece.len();
-    let stride = if are_copied { STRIDE } else { bytes };
-    let (mut at, mut len) = (0, if head > 0 { head } else { stride });
-    while at < bytes {
-        len = len.min(bytes - at);
+    let mut combine = |at: usize, len: usize| {
         for (part, source) in from.iter_mut().zip(sources) {
             *part = Source { piece: source.piece.slice(at, len), scaled: source.scaled };
         }
@@ -75,8 +81,17 @@ pub(super) unsafe fn combine(reducer: &Reducer, sources: &[Source], sinks: &[Pie
         for index in (0..sinks.len()).filter(|index| !is_written(*index)) {
             stream::write(result, sinks[index].slice(at, len));
         }
-        at += len;
-        len = stride;
+    };
+    let head = head.min(bytes);
+    if head > 0 {
+        combine(0, head);
+    }
+    let direction = if streams { Direction::Forwards } else { direction };
+    let stride = if are_copied || direction == Direction::Backwards { STRIDE } else { bytes };
+    let strides = (bytes - head).div_ceil(stride);
+    for done in 0..strides {
+        let at = head + direction.part(done, strides) * stride;
+        combine(at, stride.min(bytes - at));
     }
     if streams {
         stream::fence();
@@ -151,6 +166,8 @@ mod tests {
             &[(16, Streaming), (61, Streaming)],
             &[(1, Cached), (40, Streaming), (0, Cached)],
         ];
+        let forwards = skews.map(|starts| (Direction::Forwards, starts));
+        let backwards = [0, 1, 2, 8].map(|some| (Direction::Backwards, skews[some]));
         for dtype in DataType::ALL {
             for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
                 for (op, count) in
@@ -161,12 +178,13 @@ mod tests {
                         let sources: Vec<Vec<u8>> = (0..count).map(|i| bytes(i, len + 1)).collect();
                         let sources: Vec<Source> = sources.iter().map(|bytes| source(&bytes[1..])).collect();
                         let mut plain = Sinks::new(len, &[(5, Cached)]);
-                        reducer.apply(&sources, &plain.pieces(len));
+                        reducer.apply(&sources, &plain.pieces(len), Direction::Forwards);
                         let right = plain.0[0].0[plain.0[0].1..][..len].to_vec();
-                        for starts in skews {
+                        for (direction, starts) in forwards.into_iter().chain(backwards) {
                             let mut sinks = Sinks::new(len, starts);
-                            reducer.apply(&sources, &sinks.pieces(len));
-                            sinks.check(&right, &format!("{level} {dtype} {op} of {count}, {len} bytes"));
+                            reducer.apply(&sources, &sinks.pieces(len), direction);
+                            let what = format!("{level} {dtype} {op} of {count}, {len} bytes {direction:?}");
+                            sinks.check(&right, &what);
                         }
                     }
                 }
@@ -185,8 +203,9 @@ mod tests {
         let right: Vec<u8> = right.flat_map(i32::to_le_bytes).collect();
         // SAFETY: a vector of this test; the same bytes as source and sink, as the contract allows.
         let sink = unsafe { PieceMut::new(own.as_mut_ptr(), len) }.stored(Store::Streaming);
-        reducer.apply(&[Source { piece: sink.as_piece(), scaled: true }, source(&other)], &[sink]);
-        reducer.apply(&[Source { piece: sink.as_piece(), scaled: true }], &[sink]);
+        let same = Source { piece: sink.as_piece(), scaled: true };
+        reducer.apply(&[same, source(&other)], &[sink], Direction::Forwards);
+        reducer.apply(&[same], &[sink], Direction::Forwards);
         assert!(own == right);
     }
 
@@ -196,7 +215,7 @@ mod tests {
         let ones = vec![1; 2 * STRIDE];
         for (sources, sinks) in [(PIECES, 1), (PIECES + 1, 1), (2, PIECES), (2, PIECES + 1)] {
             let mut sinks = Sinks::new(ones.len(), &vec![(0, Store::Streaming); sinks]);
-            reducer.apply(&vec![source(&ones); sources], &sinks.pieces(ones.len()));
+            reducer.apply(&vec![source(&ones); sources], &sinks.pieces(ones.len()), Direction::Forwards);
             sinks.check(&vec![sources as u8; ones.len()], "sum of ones");
         }
     }

@@ -7,6 +7,7 @@
 //! What they compute, to the bit, is written in `docs/arithmetic.md`.
 
 mod copy;
+mod direction;
 mod level;
 mod long;
 mod merge;
@@ -30,6 +31,7 @@ mod twin;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod wide;
 
+pub use direction::Direction;
 pub use level::Level;
 pub use merge::Merge;
 pub use piece::{Buffers, Piece, PieceMut, Store};

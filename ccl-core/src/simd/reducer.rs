@@ -8,7 +8,7 @@ use super::ordered::Ordered;
 use super::packed::{Brains, Halves};
 #[cfg(target_arch = "x86_64")]
 use super::register::{Ymm, Zmm};
-use super::{Level, Piece, PieceMut, long};
+use super::{Direction, Level, Piece, PieceMut, long};
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::{Error, Result};
 
@@ -113,7 +113,7 @@ impl Reducer {
     ///
     /// Panics where the pieces are not of one length in whole elements, or there is no source.
     #[inline]
-    pub fn apply(&self, sources: &[Source], sinks: &[PieceMut]) {
+    pub fn apply(&self, sources: &[Source], sinks: &[PieceMut], direction: Direction) {
         let bytes = sources[0].piece.len();
         assert!(
             sources.iter().all(|s| s.piece.len() == bytes) && sinks.iter().all(|s| s.len() == bytes),
@@ -125,9 +125,9 @@ impl Reducer {
             return copy(one.piece, sinks);
         }
         assert!(bytes & (self.dtype.size() - 1) == 0, "a piece of a fraction of an element");
-        if bytes >= long::STRIDE && long::is_for(sinks) {
+        if bytes >= long::STRIDE && long::is_for(bytes, sinks, direction) {
             // SAFETY: checked above.
-            return unsafe { long::combine(self, sources, sinks) };
+            return unsafe { long::combine(self, sources, sinks, direction) };
         }
         // SAFETY: checked above.
         unsafe { self.combine(sources, sinks, false) }
@@ -151,7 +151,7 @@ impl Reducer {
     fn apply_longer_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
         let theirs = Source { piece, scaled: false };
         let sources = if is_first { [own, theirs] } else { [theirs, own] };
-        self.apply(&sources, &[sink]);
+        self.apply(&sources, &[sink], Direction::Forwards);
     }
 
     /// The kernel's part. What it writes past the caches, where it `streams`, comes after other stores in no order.

@@ -1,6 +1,6 @@
 //! Every kernel against plain arithmetic, and against the scalar twin, bit for bit.
 
-use super::{Level, Merge, Piece, PieceMut, Reducer, Source};
+use super::{Direction, Level, Merge, Piece, PieceMut, Reducer, Source};
 use crate::cluster::Random;
 use crate::element::{DataType, Factor, ReduceOp, reference};
 
@@ -74,7 +74,7 @@ impl Case {
 
     /// What the sinks hold afterwards, with what lies around them.
     fn run(self, reducer: &Reducer) -> Vec<Vec<u8>> {
-        self.run_with(reducer, Reducer::apply)
+        self.run_with(reducer, |reducer, from, into| reducer.apply(from, into, Direction::Forwards))
     }
 
     fn run_with(
@@ -284,7 +284,7 @@ fn examples_of_the_rules() {
             let from =
                 sources.iter().map(|s| Source { piece: Piece::new(s.as_ptr(), s.len()), scaled: true });
             let into = PieceMut::new(result.as_mut_ptr(), result.len());
-            reducer.apply(&from.collect::<Vec<_>>(), &[into]);
+            reducer.apply(&from.collect::<Vec<_>>(), &[into], Direction::Forwards);
             reducer.finish(into);
         }
         result

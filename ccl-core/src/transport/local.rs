@@ -406,7 +406,7 @@ impl Link {
     fn offered(&self, len: usize, tag: u64) -> Option<PieceMut> {
         let (offer, released) = self.offer.filter(|(offer, _)| offer.tag == tag)?;
         let index = self.released + self.messages.len() as u64 - released;
-        let at = Offer::place(offer.sink.len(), offer.piece, index, len)?;
+        let at = Offer::place(offer.sink.len(), offer.piece, offer.direction, index, len)?;
         Some(offer.sink.slice(at, len))
     }
 }

@@ -100,7 +100,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::{Placement, Rank};
-use crate::simd::{Merge, Piece, PieceMut};
+use crate::simd::{Direction, Merge, Piece, PieceMut};
 use std::any::Any;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -183,17 +183,21 @@ pub struct KnownMemory {
 pub struct Offer {
     /// The fingerprint that the pieces carry.
     pub tag: u64,
-    /// One after the other, beginning with the oldest piece that is not released.
+    /// One place beside the other.
     pub sink: PieceMut,
-    /// Bytes of each but the last, which may be shorter.
+    /// Bytes of each place but the last, which may be shorter.
     pub piece: usize,
+    /// Which way they are filled, beginning with the oldest piece that is not released.
+    pub direction: Direction,
 }
 
 impl Offer {
-    /// Where in `bytes` bytes, offered for pieces of `piece` bytes, the piece with this `index` goes, if it is as long as its
-    /// place.
-    pub fn place(bytes: usize, piece: usize, index: u64, len: usize) -> Option<usize> {
-        let at = usize::try_from(index).ok()?.checked_mul(piece)?;
+    /// Where in `bytes` bytes, offered for pieces of `piece` bytes, the piece with this `index` goes, if there is a place for it and it is
+    /// as long.
+    pub fn place(bytes: usize, piece: usize, direction: Direction, index: u64, len: usize) -> Option<usize> {
+        let places = if piece > 0 { bytes.div_ceil(piece) } else { 0 };
+        let index = usize::try_from(index).ok().filter(|index| *index < places)?;
+        let at = direction.part(index, places) * piece;
         let room = bytes.checked_sub(at)?.min(piece);
         (room == len && len > 0).then_some(at)
     }

@@ -208,7 +208,8 @@ impl Incoming {
         self.told_by = by.0;
         self.offers[self.offered as usize % 2] = Some(Offered { offer, first });
         let (piece, bytes) = (offer.piece as u32, offer.sink.len() as u64);
-        let target = Target { tag: offer.tag, number: self.offered, first, piece, bytes, keys };
+        let Offer { tag, direction, .. } = offer;
+        let target = Target { tag, number: self.offered, first, piece, direction, bytes, keys };
         // Behind the slots, where no peer writes.
         let place = self.ring.slice(self.window.slots as usize * self.stride, RECORD);
         write(place, target.encode());

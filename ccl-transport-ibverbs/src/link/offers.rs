@@ -9,13 +9,16 @@ use super::bytes::{Reader, Writer};
 use super::proposal::MOST_RAILS;
 use super::wire::LINE;
 use crate::verbs::{Region, Remote};
-use ccl_core::simd::PieceMut;
+use ccl_core::simd::{Direction, PieceMut};
 use ccl_core::transport::Offer;
 use std::sync::Arc;
 
 /// Bytes of a record.
 pub(crate) const RECORD: usize = 40 + 4 * MOST_RAILS;
 const _: () = assert!(RECORD <= LINE);
+
+/// What the word with the length of a place carries besides: a piece is never so long.
+const BACKWARDS: u32 = 1 << 31;
 
 /// How a receiver tells a sender: by pair of rails, the regions of its ring, in which it writes a record down, and where the
 /// sender's lines begin; and how far behind these the record goes.
@@ -30,15 +33,15 @@ pub(crate) struct Board {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered {
     pub(crate) offer: Offer,
-    /// The message for which its first place is.
+    /// The message that comes first.
     pub(crate) first: u32,
 }
 
 impl Offered {
     /// Where a message goes.
     pub(crate) fn place(&self, number: u32, len: usize) -> Option<PieceMut> {
-        let Offer { sink, piece, .. } = self.offer;
-        let at = Offer::place(sink.len(), piece, number.wrapping_sub(self.first).into(), len)?;
+        let Offer { sink, piece, direction, .. } = self.offer;
+        let at = Offer::place(sink.len(), piece, direction, number.wrapping_sub(self.first).into(), len)?;
         Some(sink.slice(at, len))
     }
 }
@@ -90,10 +93,12 @@ pub(crate) struct Target {
     pub(crate) tag: u64,
     /// Which of the link's offers, from 1.
     pub(crate) number: u32,
-    /// The message for which its first place is.
+    /// The message that comes first.
     pub(crate) first: u32,
     /// Bytes of each place but the last.
     pub(crate) piece: u32,
+    /// Which way the places are filled.
+    pub(crate) direction: Direction,
     pub(crate) bytes: u64,
     pub(crate) keys: Keys,
 }
@@ -106,7 +111,7 @@ impl Target {
             return None;
         }
         let index = number.wrapping_sub(self.first).into();
-        let at = Offer::place(self.bytes as usize, self.piece as usize, index, len)?;
+        let at = Offer::place(self.bytes as usize, self.piece as usize, self.direction, index, len)?;
         Some(self.keys.over(rails)?.at(at as u64))
     }
 
@@ -117,7 +122,8 @@ impl Target {
         for (place, word) in longs.chunks_exact_mut(8).zip([self.tag, self.bytes, self.keys.address]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        let fixed = [self.number, self.first, self.piece, self.keys.over];
+        let backwards = if self.direction == Direction::Backwards { BACKWARDS } else { 0 };
+        let fixed = [self.number, self.first, self.piece | backwards, self.keys.over];
         for (place, word) in words.chunks_exact_mut(4).zip(fixed.into_iter().chain(self.keys.keys)) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -133,8 +139,10 @@ impl Target {
         for key in &mut keys.keys {
             *key = bytes.u32()?;
         }
+        let direction = if piece & BACKWARDS == 0 { Direction::Forwards } else { Direction::Backwards };
+        let piece = piece & !BACKWARDS;
         let sane = piece > 0 && number > 0 && over >> MOST_RAILS == 0;
-        sane.then_some(Target { tag, number, first, piece, bytes: length, keys })
+        sane.then_some(Target { tag, number, first, piece, direction, bytes: length, keys })
     }
 }
 
@@ -148,11 +156,15 @@ mod tests {
         let mut keys = Keys::default();
         keys.add(0, at);
         keys.add(MOST_RAILS - 1, Remote { key: 0, ..at });
-        let target = Target { tag: u64::MAX - 3, number: 9, first: u32::MAX, piece: 100, bytes: 250, keys };
+        let (tag, direction) = (u64::MAX - 3, Direction::Forwards);
+        let target = Target { tag, number: 9, first: u32::MAX, piece: 100, direction, bytes: 250, keys };
+        let back = Target { direction: Direction::Backwards, ..target };
+        assert_eq!(Target::decode(back.encode()), Some(back));
+        assert_eq!([50, 100].map(|len| back.place(u32::MAX, tag, len, 0)), [Some(at.at(200)), None]);
+        assert_eq!(back.place(1, tag, 100, 0), Some(at));
         let read = Target::decode(target.encode()).unwrap();
         assert_eq!(read, target);
         assert_eq!(Target::decode([0; RECORD]), None);
-        let tag = target.tag;
         assert_eq!(read.place(u32::MAX, tag, 100, 0), Some(at));
         assert_eq!(read.place(0, tag, 100, 0), Some(at.at(100)));
         assert_eq!(read.place(1, tag, 50, MOST_RAILS - 1), Some(Remote { key: 0, ..at }.at(200)));

@@ -185,9 +185,9 @@ impl Incoming {
     #[inline(never)]
     fn offered(&self, message: &Message) -> Result<*const u8, Corrupt> {
         let offer = self.offer.filter(|(offer, _)| offer.tag == message.tag);
-        let place = offer.and_then(|(Offer { sink, piece, .. }, first)| {
+        let place = offer.and_then(|(Offer { sink, piece, direction, .. }, first)| {
             let index = u64::from(self.end.released().wrapping_sub(first));
-            let at = Offer::place(sink.len(), piece, index, message.len as usize)?;
+            let at = Offer::place(sink.len(), piece, direction, index, message.len as usize)?;
             Some(sink.slice(at, message.len as usize).as_piece().as_ptr())
         });
         place.ok_or(Corrupt("a message was written where nothing was offered"))
@@ -204,8 +204,9 @@ impl Incoming {
         self.offer = Some((offer, first));
         // Never 0.
         self.offers = self.offers.checked_add(1).unwrap_or(1);
-        let (bytes, piece) = (offer.sink.len() as u64, offer.piece as u64);
-        self.offering().make(self.offers, &Terms { tag: offer.tag, number, offset, bytes, piece, first });
+        let Offer { tag, sink, piece, direction } = offer;
+        let (bytes, piece) = (sink.len() as u64, piece as u64);
+        self.offering().make(self.offers, &Terms { tag, number, offset, bytes, piece, first, direction });
     }
 
     /// Takes the last offer back. The sender may still be [writing](Incoming::is_written).

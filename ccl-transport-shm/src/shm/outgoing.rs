@@ -346,7 +346,7 @@ impl Outgoing {
         self.offering().take(|terms: &Terms| {
             let index = u64::from(self.end.published().wrapping_sub(terms.first));
             let (bytes, piece) = (usize::try_from(terms.bytes).ok()?, usize::try_from(terms.piece).ok()?);
-            let at = Offer::place(bytes, piece, index, len).filter(|_| terms.tag == tag)?;
+            let at = Offer::place(bytes, piece, terms.direction, index, len).filter(|_| terms.tag == tag)?;
             Some((terms.number, terms.offset.checked_add(at as u64)?))
         })
     }

@@ -1,7 +1,7 @@
 //! The part of the contract that is about offers.
 
 use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
-use crate::simd::{Buffers, PieceMut};
+use crate::simd::{Buffers, Direction, PieceMut};
 use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
 use std::ops::DerefMut;
 
@@ -25,8 +25,12 @@ impl<T: Transport> Pair<T> {
 
     /// Shows memory to the transport, offers it for pieces as long as a slot, and lets the sender hear of it.
     fn offer(&mut self, sink: PieceMut) {
+        self.offer_in(sink, Direction::Forwards);
+    }
+
+    fn offer_in(&mut self, sink: PieceMut, direction: Direction) {
         self.t[1].register(&UserMemory { piece: sink.as_piece(), owner: None }).unwrap();
-        self.t[1].offer(self.from, Offer { tag: TAG, sink, piece: self.slot }).unwrap();
+        self.t[1].offer(self.from, Offer { tag: TAG, sink, piece: self.slot, direction }).unwrap();
         self.ping();
     }
 
@@ -72,7 +76,7 @@ fn zeros<M: DerefMut<Target = [u8]>>(memory: impl Fn(&[u8]) -> M, len: usize) ->
     (bytes, sink)
 }
 
-/// One after the other, the last of them shorter, for more than there are credits.
+/// One after the other, the last of them shorter, for more than there are credits; then the same the other way.
 pub fn offered_pieces_come_into_their_place<T: Transport, M: DerefMut<Target = [u8]>>(
     make: impl Fn(u32) -> Vec<T>,
     memory: impl Fn(&[u8]) -> M,
@@ -83,17 +87,23 @@ pub fn offered_pieces_come_into_their_place<T: Transport, M: DerefMut<Target = [
     let whole = pattern(5, sink.len());
     pair.send(b"not of these", 1);
     pair.receive(b"not of these", 1);
-    pair.offer(sink);
-    for (k, bytes) in whole.chunks(slot).enumerate() {
-        pair.send(bytes, TAG);
-        assert_eq!(pair.receive(bytes, TAG), sink.slice(k * slot, bytes.len()).as_piece().as_ptr());
+    for (round, direction) in (1..).zip([Direction::Forwards, Direction::Backwards]) {
+        sys::write(sink, &vec![0; sink.len()]);
+        pair.offer_in(sink, direction);
+        for done in 0..=pieces {
+            let at = direction.part(done, pieces + 1) * slot;
+            let bytes = &whole[at..whole.len().min(at + slot)];
+            pair.send(bytes, TAG);
+            assert_eq!(pair.receive(bytes, TAG), sink.slice(at, bytes.len()).as_piece().as_ptr());
+        }
+        assert_eq!(sys::read(sink.as_piece()), whole);
+        let direct = (round * (pieces as u64 + 1), round * whole.len() as u64);
+        assert_eq!([pair.direct(0), pair.direct(1)], [direct; 2]);
+        // It is over.
+        pair.send(&whole[..slot], TAG);
+        pair.receive(&whole[..slot], TAG);
+        assert_eq!(pair.direct(0), direct);
     }
-    assert_eq!(sys::read(sink.as_piece()), whole);
-    assert_eq!([pair.direct(0), pair.direct(1)], [(pieces as u64 + 1, whole.len() as u64); 2]);
-    // It is over.
-    pair.send(&whole[..slot], TAG);
-    pair.receive(&whole[..slot], TAG);
-    assert_eq!(pair.direct(0).0, pieces as u64 + 1);
 }
 
 /// A piece of another call, or of another length, leaves the memory alone; those after it know their places.
