@@ -338,6 +338,37 @@ fn a_revoked_communicator_ends_for_all_and_can_be_shrunk() {
 }
 
 #[test]
+fn who_does_not_come_to_an_agreement_is_named_by_the_rank_that_counts() {
+    let test = "who_does_not_come_to_an_agreement_is_named_by_the_rank_that_counts";
+    if std::env::var_os("SURVIVORS_RANK").is_some() {
+        let mut comm = Communicator::from_env().expect("the job");
+        if comm.rank() == 2 {
+            let health = comm.abort_handle();
+            let end = Instant::now() + BOUND;
+            while health.error().is_none() {
+                assert!(Instant::now() < end, "nobody has revoked it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return;
+        }
+        let agreed = comm.agree(1);
+        if comm.rank() == 1 {
+            // An error too, unless rank 2 has left by then.
+            return;
+        }
+        let error = agreed.expect_err("rank 2 does not come");
+        let ErrorKind::Timeout { absent, .. } = error.kind() else { panic!("{error}") };
+        println!("says: {absent:?}");
+        comm.revoke("no agreement");
+        return;
+    }
+    let job = Job::start_with(test, 3, 1, |_, command| {
+        command.env("RDMACCL_FREEZE_TIMEOUT", "1").env("RDMACCL_INIT_TIMEOUT", "3");
+    });
+    assert_eq!(job.finish(), [vec!["[2]".to_string()], vec![], vec![]]);
+}
+
+#[test]
 fn a_well_communicator_goes_on_after_a_shrink_and_agreements() {
     on_ranks(4, |comm| {
         let rank = comm.rank();

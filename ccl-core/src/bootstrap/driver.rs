@@ -217,8 +217,8 @@ impl Driver {
                 }
             }
             Action::Gathered(result) => self.health.tell(|state| state.gathered = Some(result)),
-            Action::Agreed(agreement) => self.health.tell(|state| state.agreed = Some(Ok(agreement))),
-            Action::Unagreed { absent } => self.health.tell(|state| state.agreed = Some(Err(absent))),
+            Action::Agreed(agreement) => self.health.tell(|state| state.agreed = Some(agreement)),
+            Action::Unagreed { absent } => self.health.tell(|state| state.unagreed = Some(absent)),
             Action::Lost(loss) => {
                 tracing::warn!(rank = loss.rank, cause = loss.cause, "a rank is lost");
                 let error = self.health.loss_error(&loss);

@@ -60,8 +60,9 @@ pub(super) struct State {
     /// For the control thread.
     pub(super) commands: Vec<Command>,
     pub(super) gathered: Option<Result<Vec<Vec<u8>>, GatherFailed>>,
-    /// Or who is missing where this rank has given up.
-    pub(super) agreed: Option<std::result::Result<Agreement, Vec<Rank>>>,
+    pub(super) agreed: Option<Agreement>,
+    /// Who is missing in an agreement that this rank has given up.
+    pub(super) unagreed: Option<Vec<Rank>>,
     /// Peers that called for a swap or a stream before this rank named them; one connection for each at most.
     pub(super) callers: BTreeMap<(Rank, Talk), Connection>,
     /// What this rank does; set once.

@@ -196,13 +196,18 @@ impl Bootstrap {
             let excluded = state.error().filter(|e| matches!(e.kind(), ErrorKind::Excluded { .. }));
             excluded.or_else(|| health.is_aborted().then(|| ErrorKind::Aborted.into()))
         };
-        let mut agreed = self.health.wait(deadline, |state| state.agreed.take(), hopeless)?;
-        if agreed.is_none() {
-            self.health.command(Command::GiveUp);
-            // An agreement that comes now is one all the same.
-            agreed = self.health.wait(deadline + GRACE, |state| state.agreed.take(), hopeless)?;
+        if let Some(agreed) = self.health.wait(deadline, |state| state.agreed.take(), hopeless)? {
+            return Ok(agreed);
         }
-        agreed.unwrap_or_else(|| Err(Vec::new())).map_err(|absent| {
+        self.health.state.lock().unagreed = None;
+        self.health.command(Command::GiveUp);
+        // An agreement that has come just now is one all the same.
+        let last = |state: &mut health::State| {
+            let absent = state.unagreed.take();
+            state.agreed.take().map(Ok).or_else(|| absent.map(Err))
+        };
+        let last = self.health.wait(deadline + GRACE, last, hopeless)?;
+        last.unwrap_or_else(|| Err(Vec::new())).map_err(|absent| {
             ErrorKind::Timeout {
                 phase: "an agreement among the ranks that are left".into(),
                 waited: start.elapsed(),
