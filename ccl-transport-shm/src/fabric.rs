@@ -34,13 +34,13 @@ impl Fabric for ShmTransport {
         let first = sender.links[0] as usize;
         match sender.reserved {
             // The same room again, also for another length that fits there.
-            Some(Reservation { body: Body::Slot { number, at, passing }, .. })
+            Some(Reservation { body: Body::Slot { number, at, passing, .. }, .. })
                 if len <= self.geometry.slot_bytes =>
             {
                 let place = Place { slot: number, at }.fit(len, self.geometry.slot_bytes);
-                let body = Body::Slot { number, at: place.at, passing };
-                sender.reserved = Some(Reservation { len, body });
-                return Ok(Some(self.slot_piece(to, place, passing, len)));
+                let (body, piece) = self.slot_message(to, place, passing, len);
+                self.senders[to.0 as usize].reserved = Some(Reservation { len, body });
+                return Ok(Some(piece));
             }
             Some(Reservation { body: Body::Line, .. }) if len <= SHORT_BYTES => {
                 self.make_room(to, len)?;
@@ -64,8 +64,7 @@ impl Fabric for ShmTransport {
         }
         let (body, piece) = if in_slot {
             let (place, passing) = self.take_slot(to, len)?;
-            let body = Body::Slot { number: place.slot, at: place.at, passing };
-            (body, self.slot_piece(to, place, passing, len))
+            self.slot_message(to, place, passing, len)
         } else {
             self.make_room(to, len)?;
             (Body::Line, self.outgoing[first].inline_piece(len))
@@ -129,13 +128,13 @@ impl Fabric for ShmTransport {
         if let [link] = *sender.links {
             let link = &mut self.outgoing[link as usize];
             let (peer, mut body) = (link.key.to as usize, body);
-            if let Body::Slot { number, passing: passing @ Passing::Stays, .. } = &mut body
+            if let Body::Slot { number, passing: passing @ Passing::Stays, by_words, .. } = &mut body
                 && !self.paces[peer].is_far()
                 && self.pool.may_pass(self.passed[peer].away())
             {
                 self.pool.hand_over(*number, link.key.to);
                 self.passed[peer].hand_over();
-                *passing = Passing::Over;
+                (*passing, *by_words) = (Passing::Over, false);
             }
             link.publish(tag, len, body);
             return Ok(());
@@ -310,12 +309,16 @@ impl ShmTransport {
         Ok((place, Passing::Stays))
     }
 
-    /// The room in a slot for a message to all links of a sender.
+    /// A message in a slot to all links of a sender, and the room for it.
     #[inline]
-    fn slot_piece(&self, to: SenderId, place: Place, passing: Passing, len: usize) -> PieceMut {
+    fn slot_message(&self, to: SenderId, place: Place, passing: Passing, len: usize) -> (Body, PieceMut) {
         let first = self.senders[to.0 as usize].links[0];
-        let piece = self.outgoing[first as usize].slot_piece(place, passing, len);
-        if self.far > 0 { self.paced(to, piece) } else { piece }
+        let mut piece = self.outgoing[first as usize].slot_piece(place, passing, len);
+        if self.far > 0 {
+            piece = self.paced(to, piece);
+        }
+        let by_words = len >= self.words_from && passing == Passing::Stays && piece.store() == Store::Cached;
+        (Body::Slot { number: place.slot, at: place.at, passing, by_words }, piece)
     }
 
     /// Finds out how far the ranks are to which a sender sends.
@@ -370,6 +373,7 @@ mod tests {
     use super::*;
     use crate::ShmConfig;
     use crate::pace::Looks;
+    use crate::passing::MOST_AWAY;
     use ccl_core::simd::Buffers;
     use ccl_core::transport::conformance::{connect, receive, send};
     use ccl_core::transport::{LinkKey, Transport};
@@ -402,6 +406,43 @@ mod tests {
         let stores = [near, far, both].map(|to| [64, SHORT_BYTES, 5000, 65536].map(|len| store_of(to, len)));
         let [into, past] = [Store::Cached, Store::Streaming];
         assert_eq!(stores, [[into; 4], [into, into, past, past], [into, into, past, past]]);
+    }
+
+    /// The same on a processor of AMD's, whatever this one is.
+    fn amd() -> Vec<ShmTransport> {
+        let mut ranks = three();
+        ranks[0].words_from = 8192;
+        ranks
+    }
+
+    /// How rank 1 is told to copy pieces of some lengths, after so many in slots.
+    fn told(t: &mut [ShmTransport], before: u32) -> Vec<Store> {
+        let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+        for _ in 0..before {
+            assert!(send(&mut t[0], to, &[0; SHORT_BYTES + 1], 0));
+            receive(&mut t[1], from).unwrap();
+        }
+        let store = |len| {
+            assert!(send(&mut t[0], to, &vec![7; len], 0));
+            let Arrival { piece, store, .. } = t[1].peek(from).unwrap().unwrap();
+            assert_eq!(piece.len(), len);
+            t[1].release(from).unwrap();
+            store
+        };
+        [8, SHORT_BYTES, 8191, 8192, 65536].into_iter().map(store).collect()
+    }
+
+    #[test]
+    fn long_pieces_that_come_from_near_cores_in_slots_that_stay_are_copied_by_words() {
+        let (any, words) = (Store::Cached, Store::Words);
+        assert_eq!(told(&mut amd(), MOST_AWAY), [any, any, any, words, words]);
+        assert_eq!(told(&mut amd(), 0), [any; 5], "the first slots are handed over");
+        let mut crowded = amd();
+        crowded[0].set_crowd(3, 2);
+        assert_eq!(told(&mut crowded, MOST_AWAY), [any; 5]);
+        let mut afar = amd();
+        put_afar(&mut afar[0], 1);
+        assert_eq!(told(&mut afar, 0), [any; 5]);
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 &link.entries[0],
                 0,
                 200,
-                Body::Slot { number: slot, at: 0, passing: Passing::Stays },
+                Body::Slot { number: slot, at: 0, passing: Passing::Stays, by_words: false },
                 true,
             );
         }
@@ -201,12 +201,15 @@ fn loom_passed_slot_has_one_writer_at_a_time() {
                                 None => thread::yield_now(),
                             }
                         };
-                        assert_eq!(message.body, Body::Slot { number: 0, at: 0, passing: gets });
+                        assert_eq!(
+                            message.body,
+                            Body::Slot { number: 0, at: 0, passing: gets, by_words: false }
+                        );
                         slot_bytes.with(|byte| assert_eq!(unsafe { *byte }, 2 * round + me as u8));
                         recv.release(message.wraps, &back.credit);
                     }
                     slot_bytes.with_mut(|byte| unsafe { *byte = 2 * round + me as u8 + 1 });
-                    let body = Body::Slot { number: 0, at: 0, passing: hands };
+                    let body = Body::Slot { number: 0, at: 0, passing: hands, by_words: false };
                     let wraps = send.ends_lap();
                     send.publish(&out.entries[send.at()], 0, 200, body, wraps);
                     if wraps {

@@ -39,10 +39,12 @@ const LENT: u32 = 1 << 30;
 const OFFERED: u32 = IN_SLOT | LENT;
 /// Bits of a place that count bytes from the start of lent memory; the others number it.
 const OFFSET_BITS: u32 = 40;
-/// Bits of a slot's place that number the slot; then those that say where in it, and [`Passing`].
+/// Bits of a slot's place that number the slot; then those that say where in it, [`BY_WORDS`], and [`Passing`].
 const SLOT_BITS: u32 = 32;
 /// The highest place in a slot, and more: slots have at most 64 MiB.
-const AT: u64 = (1 << 30) - 1;
+const AT: u64 = (1 << 29) - 1;
+/// Set in a slot's place: the bytes are best copied by words.
+const BY_WORDS: u64 = 1 << 61;
 /// Bytes of lent memory that a message can name, from its start.
 pub(crate) const LENT_BYTES: u64 = 1 << OFFSET_BITS;
 
@@ -97,10 +99,12 @@ pub(crate) enum Body {
     Slot {
         /// Which.
         number: u32,
-        /// Where in it; less than 2³⁰.
+        /// Where in it; less than 2²⁹.
         at: u32,
         /// Who has it when the message is released.
         passing: Passing,
+        /// Whether the bytes are best [copied by words](ccl_core::simd::Store::Words).
+        by_words: bool,
     },
     /// In the lent memory of this number (24 bits), so many bytes from its start (less than [`LENT_BYTES`]).
     Lent {
@@ -124,14 +128,15 @@ pub(crate) enum Passing {
     Back,
 }
 
-/// A slot's number, and where in it, as one word.
-fn slot_place(number: u32, at: u32, passing: Passing) -> u64 {
+/// A slot's number, where in it, and what becomes of it, as one word.
+fn slot_place(number: u32, at: u32, passing: Passing, by_words: bool) -> u64 {
     let passing = match passing {
         Passing::Stays => 0,
         Passing::Over => 1,
         Passing::Back => 2,
     };
-    (passing << 30 | u64::from(at)) << SLOT_BITS | u64::from(number)
+    let words = if by_words { BY_WORDS } else { 0 };
+    passing << 62 | words | u64::from(at) << SLOT_BITS | u64::from(number)
 }
 
 impl Entry {
@@ -152,9 +157,9 @@ impl Entry {
         }
         match message.body {
             Body::Line => {}
-            Body::Slot { number, at, passing } => {
+            Body::Slot { number, at, passing, by_words } => {
                 debug_assert!(u64::from(at) <= AT);
-                self.place.store(slot_place(number, at, passing), Ordering::Relaxed);
+                self.place.store(slot_place(number, at, passing, by_words), Ordering::Relaxed);
                 low |= IN_SLOT;
             }
             Body::Lent { number, offset } => {
@@ -188,7 +193,12 @@ impl Entry {
                     2 => Passing::Back,
                     _ => return Err(Corrupt("a message's slot goes to nobody")),
                 };
-                Body::Slot { number: place as u32, at: (place >> SLOT_BITS & AT) as u32, passing }
+                Body::Slot {
+                    number: place as u32,
+                    at: (place >> SLOT_BITS & AT) as u32,
+                    passing,
+                    by_words: place & BY_WORDS != 0,
+                }
             }
             (false, true) => {
                 let place = place();

@@ -7,7 +7,7 @@ use crate::fabric::Sender;
 use crate::host::Host;
 use crate::lending::Lending;
 use crate::mailbox::{Address, Mailbox};
-use crate::pace::{Looks, Pace};
+use crate::pace::{Looks, Pace, words_from};
 use crate::passing::Passed;
 use crate::pool::{Pool, Warm};
 use crate::ring::{INLINE_BYTES, SHORT_BYTES};
@@ -44,6 +44,8 @@ pub struct ShmTransport {
     pub(crate) links: u32,
     /// Whether the ranks of this host share its cores.
     is_crowded: bool,
+    /// From so many bytes on pieces in slots are [copied by words](words_from).
+    pub(crate) words_from: usize,
     pub(crate) pool: Pool,
     /// Slots that have passed between each rank and this one.
     pub(crate) passed: Box<[Passed]>,
@@ -93,6 +95,7 @@ impl ShmTransport {
             barrier: sys::register_barrier(),
             links: 0,
             is_crowded: false,
+            words_from: words_from(false),
             pool: Pool::new(
                 Warm::of(geometry.slot_bytes, ranks, ranks, geometry.slots()),
                 geometry.slot_bytes,
@@ -145,6 +148,7 @@ impl Transport for ShmTransport {
 
     fn set_crowd(&mut self, ranks: u32, cores: u32) {
         self.is_crowded = ranks > cores;
+        self.words_from = words_from(self.is_crowded);
         self.pool.set_warm(Warm::of(self.geometry.slot_bytes, ranks, cores, self.geometry.slots()));
     }
 

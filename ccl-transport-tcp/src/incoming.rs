@@ -1,7 +1,7 @@
 //! The receiving end of a link.
 
 use crate::slots::Slots;
-use ccl_core::simd::Piece;
+use ccl_core::simd::{Piece, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey};
 use std::collections::VecDeque;
 
@@ -76,7 +76,7 @@ impl Incoming {
         let held = self.here.front()?;
         self.peeked = true;
         let piece = held.slot.map_or(Piece::EMPTY, |slot| slots[slot].piece(held.len as usize));
-        Some(Arrival { piece, tag: held.tag })
+        Some(Arrival { piece, tag: held.tag, store: Store::Cached })
     }
 
     /// The oldest piece is done with; false if it was not peeked at.

@@ -4,7 +4,7 @@ use super::Random;
 use crate::engine::Links;
 use crate::error::{Error, Result};
 use crate::plan::Rank;
-use crate::simd::{Piece, PieceMut, Slab};
+use crate::simd::{Piece, PieceMut, Slab, Store};
 use crate::transport::{Arrival, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -277,7 +277,7 @@ impl Fabric for View<'_> {
             Body::Slot { slot, len } => self.network.senders[message.sender].slots.source(slot, len),
             Body::Reference(piece) | Body::Direct { place: piece, .. } => piece,
         };
-        Ok(Some(Arrival { piece, tag: message.tag }))
+        Ok(Some(Arrival { piece, tag: message.tag, store: Store::Cached }))
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {

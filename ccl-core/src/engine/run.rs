@@ -272,7 +272,7 @@ impl Machine {
         }
 
         let tag = task.tag_of(&code, tag);
-        let mut len = 0;
+        let (mut len, mut copied) = (0, Store::Cached);
         let (from, into) = operands.split_at(first_sink);
         for (index, Bound { operand, span, .. }) in from.iter().enumerate() {
             let source = match *operand {
@@ -296,10 +296,11 @@ impl Machine {
                             None => return Ok(index as u32),
                         },
                     };
-                    let Arrival { piece, tag: theirs } = arrival;
+                    let Arrival { piece, tag: theirs, store } = arrival;
                     if theirs != tag {
                         return Err(Stop::Mismatch { end, ours: tag, theirs });
                     }
+                    copied = store;
                     Source { piece, scaled: false }
                 }
                 Operand::Send { .. } => unreachable!("the binder makes no source of a sender"),
@@ -387,6 +388,10 @@ impl Machine {
         }
 
         if written > 0 {
+            if copied == Store::Words {
+                let cached = self.sinks[..written].iter_mut().filter(|sink| sink.store() == Store::Cached);
+                cached.for_each(|sink| *sink = sink.stored(copied));
+            }
             task.reducer.apply(sources, &self.sinks[..written], self.direction);
         }
 

@@ -1,6 +1,6 @@
 //! Moves of one source.
 
-use super::{Piece, PieceMut, stream};
+use super::{Piece, PieceMut, Store, stream};
 use std::ptr;
 
 /// How much is copied to one sink before the next: small enough that the source stays in the first cache.
@@ -13,19 +13,28 @@ pub(super) fn copy(from: Piece, into: &[PieceMut]) {
         return stream::copy(from, into);
     }
     if let [sink] = into {
-        copy_one(from.as_ptr(), sink.as_mut_ptr(), from.len());
+        copy_cached(from, *sink);
         return;
     }
     let mut at = 0;
     while at < from.len() {
         let len = STRIDE.min(from.len() - at);
         for sink in into {
-            // SAFETY: `at` lies inside the source and the sink, which are of one length.
-            let (a, b) = unsafe { (from.as_ptr().add(at), sink.as_mut_ptr().add(at)) };
-            copy_one(a, b, len);
+            copy_cached(from.slice(at, len), sink.slice(at, len));
         }
         at += len;
     }
+}
+
+/// Copies a piece to one of its length, into the caches.
+#[inline(always)]
+pub(super) fn copy_cached(from: Piece, into: PieceMut) {
+    assert!(from.len() == into.len(), "a piece is copied to one of another length");
+    if into.store() == Store::Words && from.len() >= LONG && !ptr::eq(from.as_ptr(), into.as_mut_ptr()) {
+        // SAFETY: both are of this length, and by the contract of pieces apart.
+        return unsafe { by_words(from.as_ptr(), into.as_mut_ptr(), from.len()) };
+    }
+    copy_one(from.as_ptr(), into.as_mut_ptr(), from.len());
 }
 
 /// Copies `len` bytes, which the two pieces that the addresses come from have.
@@ -108,16 +117,18 @@ mod tests {
     fn every_length_to_every_number_of_sinks() {
         let from: Vec<u8> = (0..10_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
         for len in (0..200).chain([4095, 4096, 4097, 9000]) {
-            for sinks in 1..=3 {
+            for (sinks, store) in (1..=3).flat_map(|sinks| [(sinks, Store::Cached), (sinks, Store::Words)]) {
                 let mut into = vec![vec![0xa5u8; len + 2]; sinks];
                 // SAFETY: vectors of this test, long enough and apart.
                 unsafe {
-                    let pieces: Vec<PieceMut> =
-                        into.iter_mut().map(|v| PieceMut::new(v.as_mut_ptr().add(1), len)).collect();
+                    let pieces: Vec<PieceMut> = into
+                        .iter_mut()
+                        .map(|v| PieceMut::new(v.as_mut_ptr().add(1), len).stored(store))
+                        .collect();
                     copy(Piece::new(from.as_ptr().add(3), len), &pieces);
                 }
                 for v in &into {
-                    assert_eq!(v[1..=len], from[3..3 + len], "{len} bytes to {sinks} sinks");
+                    assert_eq!(v[1..=len], from[3..3 + len], "{len} bytes to {sinks} sinks, {store:?}");
                     assert_eq!((v[0], v[len + 1]), (0xa5, 0xa5), "wrote outside of {len} bytes");
                 }
             }

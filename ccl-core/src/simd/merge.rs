@@ -1,6 +1,6 @@
 //! What becomes of a piece that comes in.
 
-use super::{Piece, PieceMut, Reducer, Source};
+use super::{Piece, PieceMut, Reducer, Source, Store};
 
 /// A piece that comes in becomes what is in a sink, as it is or combined with a source of this rank.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,12 @@ impl<'a> Merge<'a> {
     #[inline(always)]
     pub(crate) fn combine(reducer: &'a Reducer, source: Source, is_first: bool, sink: PieceMut) -> Merge<'a> {
         Merge { sink, own: Some(Own { source, is_first, reducer }) }
+    }
+
+    /// The same; the sink is written so.
+    #[inline(always)]
+    pub fn stored(self, store: Store) -> Merge<'a> {
+        Merge { sink: self.sink.stored(store), ..self }
     }
 
     /// How long the piece must be.

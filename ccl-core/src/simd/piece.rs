@@ -37,6 +37,9 @@ pub enum Store {
     /// Into the caches: for what is read again soon from a core nearby, such as slots of links.
     #[default]
     Cached,
+    /// Into the caches too, and a copy is made by words, however long it is: for what a core nearby has just written, and writes on
+    /// while it is read. Where pieces are combined it is the same as `Cached`.
+    Words,
     /// Past the caches, where the CPU has such stores and the piece is at least a page, or two where pieces are combined: for what is
     /// larger than the caches, or is read from a far core. Ordered before everything that the thread stores after the call, like other stores.
     Streaming,
@@ -144,7 +147,7 @@ impl PieceMut {
         // Nothing of it is put into memory for the short ones, which are most.
         match self.store {
             Store::Cached => super::copy::copy_one(from.as_ptr(), self.as_mut_ptr(), self.len),
-            Store::Streaming => super::copy::copy(from, &[*self]),
+            Store::Words | Store::Streaming => super::copy::copy(from, &[*self]),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A plain store first fetches the line that it writes. Who writes whole lines that nobody reads soon saves that
 //! traffic, and leaves the caches to others.
 
-use super::copy::copy_one;
+use super::copy::{copy_cached, copy_one};
 use super::{Piece, PieceMut, Store};
 
 /// The least that is copied so, and how much to one sink before the next.
@@ -44,7 +44,7 @@ pub(super) fn head(sink: PieceMut, element: usize) -> usize {
 /// Writes `from` to a sink of its length, as it wants it. What goes past the caches needs a [`fence`].
 pub(super) fn write(from: Piece, sink: PieceMut) {
     match sink.store() {
-        Store::Cached => copy_one(from.as_ptr(), sink.as_mut_ptr(), from.len()),
+        Store::Cached | Store::Words => copy_cached(from, sink),
         Store::Streaming => stream(from.as_ptr(), sink.as_mut_ptr(), from.len()),
     }
 }

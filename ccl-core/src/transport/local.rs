@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Rank;
-use crate::simd::{Buffers, Piece, PieceMut};
+use crate::simd::{Buffers, Piece, PieceMut, Store};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -214,7 +214,7 @@ impl Fabric for LocalTransport {
             return Ok(None);
         };
         receiver.held = true;
-        Ok(Some(Arrival { piece: message.body.piece(), tag: message.tag }))
+        Ok(Some(Arrival { piece: message.body.piece(), tag: message.tag, store: Store::Cached }))
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {

@@ -100,7 +100,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::{Placement, Rank};
-use crate::simd::{Direction, Merge, Piece, PieceMut};
+use crate::simd::{Direction, Merge, Piece, PieceMut, Store};
 use std::any::Any;
 use std::net::TcpStream;
 use std::ops::Range;
@@ -146,6 +146,8 @@ pub struct Arrival {
     pub piece: Piece,
     /// The fingerprint of the sender's call.
     pub tag: u64,
+    /// How it is best written where it is copied into the caches: [`Store::Cached`] or [`Store::Words`].
+    pub store: Store,
 }
 
 /// What [`Fabric::refer`] says.

@@ -22,11 +22,11 @@ pub fn take<F: Fabric + ?Sized>(
     tag: u64,
     merge: &Merge<'_>,
 ) -> Result<Taken> {
-    let Some(Arrival { piece, tag: theirs }) = fabric.peek(from)? else { return Ok(Taken::NotYet) };
+    let Some(Arrival { piece, tag: theirs, store }) = fabric.peek(from)? else { return Ok(Taken::NotYet) };
     if theirs != tag || piece.len() != merge.bytes() {
         return Ok(Taken::Another);
     }
-    merge.apply(piece);
+    merge.stored(store).apply(piece);
     fabric.release(from)?;
     Ok(Taken::Done)
 }

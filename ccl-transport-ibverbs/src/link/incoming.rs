@@ -8,7 +8,7 @@ use super::recovery::Count;
 use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
 use crate::verbs::{Extent, Remote, Sge};
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::simd::{Piece, PieceMut, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 
 /// A message that has come.
@@ -251,7 +251,7 @@ impl Incoming {
         }
         self.peeked = true;
         let Message { tag, piece, .. } = self.messages[self.tail as usize];
-        Some(Arrival { piece, tag })
+        Some(Arrival { piece, tag, store: Store::Cached })
     }
 
     /// Gives it back; false: nobody has looked at it.

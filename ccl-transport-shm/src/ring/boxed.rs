@@ -25,7 +25,9 @@ impl Entry {
     pub(crate) fn forge(&self, sequence: u32, len: u32, body: Body) {
         let (place, bits) = match body {
             Body::Line => (0, 0),
-            Body::Slot { number, at, passing } => (slot_place(number, at, passing), IN_SLOT),
+            Body::Slot { number, at, passing, by_words } => {
+                (slot_place(number, at, passing, by_words), IN_SLOT)
+            }
             Body::Lent { number, offset } => (u64::from(number) << OFFSET_BITS | offset, LENT),
             Body::Offered => (0, OFFERED),
         };

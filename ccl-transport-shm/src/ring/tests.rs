@@ -5,7 +5,7 @@ use super::*;
 fn body(i: u64) -> Body {
     match i {
         0 => Body::Line,
-        1 => Body::Slot { number: u32::MAX, at: AT as u32, passing: Passing::Over },
+        1 => Body::Slot { number: u32::MAX, at: AT as u32, passing: Passing::Over, by_words: true },
         2 => Body::Offered,
         _ => Body::Lent { number: (1 << 24) - 1, offset: LENT_BYTES - 1 },
     }

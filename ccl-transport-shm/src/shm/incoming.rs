@@ -9,7 +9,7 @@ use crate::pool::{Place, Pool};
 use crate::ring::{
     Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, Passing, ROOM_BYTES, RecvEnd, SHORT_BYTES,
 };
-use ccl_core::simd::{Merge, Piece};
+use ccl_core::simd::{Merge, Piece, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer, Taken};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -103,9 +103,10 @@ impl Incoming {
             return Ok(Look::Nothing);
         };
         let len = message.len as usize;
+        let mut store = Store::Cached;
         let at: *const u8 = match message.body {
             Body::Line => self.short(self.entry(), len)?,
-            Body::Slot { number, at, passing } => {
+            Body::Slot { number, at, passing, by_words } => {
                 let is_back = passing == Passing::Back;
                 let segment = if is_back { &self.own } else { &self.peer };
                 let Geometry { slot_bytes, .. } = segment.geometry();
@@ -114,6 +115,9 @@ impl Incoming {
                 }
                 if is_back && !pool.is_with(number, self.key.from) {
                     return Err(Corrupt("it hands back a slot that it has not got"));
+                }
+                if by_words {
+                    store = Store::Words;
                 }
                 // SAFETY: within the slot, as just checked.
                 unsafe { segment.slot(number).add(at as usize).as_ptr() }
@@ -127,7 +131,8 @@ impl Incoming {
         self.held = Some(Held { len: message.len, body: message.body, wraps: message.wraps });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
         // they are held, or in what was offered until they are released; and they are not written until then.
-        Ok(Look::Piece(Arrival { piece: unsafe { Piece::new(at, len) }, tag: message.tag }))
+        let piece = unsafe { Piece::new(at, len) };
+        Ok(Look::Piece(Arrival { piece, tag: message.tag, store }))
     }
 
     /// Merges the next piece, as [`Fabric::take`](ccl_core::transport::Fabric::take) does; `None`, and nothing is done, unless it is in its line or in the room beside it.
@@ -240,7 +245,7 @@ impl Incoming {
         let Some(Held { len, body, wraps }) = self.held.take() else { return Ok(false) };
         match body {
             Body::Line => self.counters.inline += u64::from(len as usize <= INLINE_BYTES),
-            Body::Slot { number: slot, at, passing } => {
+            Body::Slot { number: slot, at, passing, .. } => {
                 pool.received(len as usize);
                 let passed = &mut passed[self.key.from as usize];
                 match passing {

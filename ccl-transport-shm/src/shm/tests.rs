@@ -39,7 +39,7 @@ fn names(error: &ccl_core::Error, rank: u32) -> bool {
 #[test]
 fn a_forged_message_is_an_error_that_names_the_sender() {
     let slots = CONFIG.geometry(2).unwrap().slots();
-    let slot = |number, at, passing| Body::Slot { number, at, passing };
+    let slot = |number, at, passing| Body::Slot { number, at, passing, by_words: false };
     let too_long = CONFIG.slot_bytes as u32 + 1;
     let forged = [
         (9, 8, Body::Line),
@@ -48,7 +48,7 @@ fn a_forged_message_is_an_error_that_names_the_sender() {
         (1, (1 << 29) - 1, slot(0, 0, Passing::Over)),
         (1, 8, slot(slots, 0, Passing::Stays)),
         (1, 8, slot(u32::MAX, 0, Passing::Stays)),
-        (1, 8, slot(0, (1 << 30) - 1, Passing::Over)),
+        (1, 8, slot(0, (1 << 29) - 1, Passing::Over)),
         (1, 8, slot(0, 0, Passing::Back)),
         (1, 8, slot(slots, 0, Passing::Back)),
         (1, 8, Body::Offered),
