@@ -2,8 +2,6 @@
 
 /// Bytes that a call must have sent in slots, and the rank received, until it is long.
 pub(crate) const MUCH: usize = 256 << 10;
-/// Bytes that a call, or the one before it, must have sent until it is one of the longest.
-pub(crate) const MOST: usize = 4 << 20;
 
 /// The account.
 #[derive(Debug, Default)]
@@ -43,9 +41,9 @@ impl Flow {
         self.received += len;
     }
 
-    /// Whether it, or the one before it, is so long that its buffers drive slots out of all caches.
+    /// Bytes that it has sent, or the one before it if these are more.
     #[inline]
-    pub(crate) fn is_longest(&self) -> bool {
-        self.sent.max(self.sent_before) >= MOST
+    pub(crate) fn most_sent(&self) -> usize {
+        self.sent.max(self.sent_before)
     }
 }

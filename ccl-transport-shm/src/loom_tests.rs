@@ -144,7 +144,7 @@ fn loom_shared_slot_is_reused_after_the_last_reader() {
                 })
             })
             .collect();
-        let mut pool = Pool::new(Warm { slots: 1, near: 1, passed: 0, away: 0 }, 256);
+        let mut pool = Pool::new(Warm { slots: 1, near: 1, passed: 0, away: 0, pass_below: 0 }, 256);
         pool.grow(1);
         let mut ends = [SendEnd::new(ONE), SendEnd::new(ONE)];
         let (Place { slot, .. }, _) = pool.take(200).unwrap();
