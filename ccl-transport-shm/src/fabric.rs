@@ -474,10 +474,12 @@ mod tests {
         }
         // One in 32, unless the machine is slow and so in doubt: then one in 4.
         assert!((30..=250).contains(&due.len()), "{due:?}");
-        let short = [1; SHORT_BYTES];
+        // In doubt the last slot may have been the fourth.
+        let (short, was_due) = ([1; SHORT_BYTES], t[0].looks.is_due());
         for k in 0..200 {
             send(&mut t[0], to, &short, k);
-            assert!(receive(&mut t[1], from).is_some() && !t[0].looks.is_due(), "no slots");
+            assert!(receive(&mut t[1], from).is_some());
+            assert_eq!(t[0].looks.is_due(), was_due, "no slots");
         }
     }
 }
