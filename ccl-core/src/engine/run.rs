@@ -389,8 +389,7 @@ impl Machine {
 
         if written > 0 {
             if copied == Store::Words {
-                let cached = self.sinks[..written].iter_mut().filter(|sink| sink.store() == Store::Cached);
-                cached.for_each(|sink| *sink = sink.stored(copied));
+                self.sinks[..written].iter_mut().for_each(|sink| *sink = sink.copied(copied));
             }
             task.reducer.apply(sources, &self.sinks[..written], self.direction);
         }

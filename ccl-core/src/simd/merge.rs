@@ -31,10 +31,10 @@ impl<'a> Merge<'a> {
         Merge { sink, own: Some(Own { source, is_first, reducer }) }
     }
 
-    /// The same; the sink is written so.
+    /// The same, of a piece that is best written so where it is [copied](PieceMut::copied).
     #[inline(always)]
-    pub fn stored(self, store: Store) -> Merge<'a> {
-        Merge { sink: self.sink.stored(store), ..self }
+    pub(crate) fn copied(self, store: Store) -> Merge<'a> {
+        Merge { sink: self.sink.copied(store), ..self }
     }
 
     /// How long the piece must be.

@@ -171,6 +171,12 @@ impl PieceMut {
         PieceMut { store, ..self }
     }
 
+    /// The same bytes, to be written so if that is into the caches at all.
+    #[inline(always)]
+    pub(crate) fn copied(self, store: Store) -> PieceMut {
+        if self.store == Store::Cached { self.stored(store) } else { self }
+    }
+
     /// How the bytes are to be written.
     #[inline]
     pub fn store(&self) -> Store {

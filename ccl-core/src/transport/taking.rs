@@ -26,7 +26,7 @@ pub fn take<F: Fabric + ?Sized>(
     if theirs != tag || piece.len() != merge.bytes() {
         return Ok(Taken::Another);
     }
-    merge.stored(store).apply(piece);
+    merge.copied(store).apply(piece);
     fabric.release(from)?;
     Ok(Taken::Done)
 }
