@@ -25,7 +25,7 @@ fn far() -> Duration {
 
 /// From how many bytes on pieces are copied by words that lie in a slot which stays with its writer: where the reader has a core for itself, near the writer's, and so
 /// on AMD's processors. Else a stream in one direction takes up to twice as long in a third of all runs and more, for seconds on end: who writes slots is slow (Zen 4)
-/// while the reader copies by `rep movsb`. Shorter pieces take as long either way, and 4 and 8 ranks on 2 cores up to 1.06 of the time by words, as do far ones.
+/// while the reader copies by `rep movsb`. Shorter pieces take as long either way, 4 and 8 ranks on 2 cores up to 1.06 of the time by words, and far ones up to 1.25.
 pub(crate) fn words_from(is_crowded: bool) -> usize {
     if !is_crowded && made_by(*b"AuthenticAMD") { 8 << 10 } else { usize::MAX }
 }
