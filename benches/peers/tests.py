@@ -71,23 +71,52 @@ class Choice(unittest.TestCase):
         self.assertEqual(len(set(names)), len(names))
 
 
-class Probes(unittest.TestCase):
-    def test_a_run_is_noisy_if_the_machine_was_before_or_after(self):
-        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(measure, "PROBES", 1):
-            answers = pathlib.Path(folder, "answers")
-            probe = pathlib.Path(folder, "probe")
+class Distances(unittest.TestCase):
+    def test_cells_are_measured_where_two_cores_are_near_and_often(self):
+        self.assertEqual(measure.usual([250, 24, 57, 55, 260, 58, 25, 54, 56]), 54)
+        self.assertEqual(measure.usual([24, 24, 24, 24, 24, 24, 250, 245, 57, 255]), 245, "57 only once in ten")
+        self.assertEqual(measure.usual([24, 25, 24]), 24, "two threads of one core are all there is")
+        self.assertEqual(measure.usual([57]), 57)
+
+    def test_a_survey_and_what_is_near_it(self):
+        answers = ["24\t12", "57\t14", "56\t16", "250\t15", "58\t13", "86\t9", "37\t9", "24\t9"]
+        with tempfile.TemporaryDirectory() as folder:
+            probe, lines = pathlib.Path(folder, "probe"), pathlib.Path(folder, "answers")
             # Each time the next line.
-            probe.write_text(f"#!/bin/sh\nhead -n1 {answers}; sed -i 1d {answers}\n")
+            probe.write_text(f"#!/bin/sh\nhead -n1 {lines}; sed -i 1d {lines}\n")
             probe.chmod(0o755)
-            with unittest.mock.patch.object(measure, "driver", lambda name: probe):
-                machine = measure.Machine([], print)
-                for before, after, noisy in ((30, 31, False), (29, 200, True), (200, 30, True), (40, 50, False)):
-                    answers.write_text(f"{before}\t12\n{after}\t11\n")
-                    self.assertEqual(machine.run(["printf", "cell\t1\n"]), ([["cell", "1"]], noisy, ""))
-                self.assertEqual((machine.quietest, len(machine.copies)), (29, 8))
-                answers.write_text("30\t12\n30\t11\n")
-                lines, noisy, why = machine.run(["sh", "-c", "echo gone >&2; exit 3"])
-                self.assertEqual((lines, noisy, why), ([], False, "exit status 3: gone"))
+            lines.write_text("\n".join(answers) + "\n")
+            with (
+                unittest.mock.patch.object(measure, "driver", lambda name: probe),
+                unittest.mock.patch.object(measure, "PROBES", 5),
+                unittest.mock.patch.object(measure, "PAUSE", 0),
+            ):
+                machine = measure.Machine([], lambda text: None)
+                machine.survey()
+                self.assertEqual((machine.line, machine.copy), (56, 14))
+                self.assertEqual([machine.as_usual() for _ in range(3)], [False, False, False])
+
+    def test_a_command_that_fails_says_why(self):
+        lines, why = measure.Machine([], print).run(["sh", "-c", "echo cell; echo gone >&2; exit 3"])
+        self.assertEqual((lines, why), ([["cell"]], "exit status 3: gone"))
+
+    def test_a_driver_is_told_where_to_watch_and_says_what_was_noisy(self):
+        machine, results, cell = measure.Machine([], print), Results(), Cell(2, "broadcast", "out", "float32", 8)
+        machine.line = 60.0
+        other = Cell(2, "broadcast", "out", "float32", 1024)
+        script = """
+            test "$1 $2 $3" = "-t 0.5 -w" || exit 1
+            file=${4#40.0:90.0:}
+            test "$(head -c 4096 "$file" | tr -d "\\0" | wc -c) $(wc -c <"$file")" = "0 4096" || exit 2
+            printf "cell\\tbroadcast\\tout\\tfloat32\\t8\\t1.5\\t1.0\\t2.5\\tquiet\\n"
+            printf "cell\\tbroadcast\\tout\\tfloat32\\t1024\\t2.5\\t2.0\\t3.5\\tnoisy\\n"
+        """
+        launch = lambda ranks, crowded: (["sh", "-c", script, "sh"], {})
+        configuration = configurations.Configuration("a", "b", launch)
+        self.assertEqual(measure.measure(machine, results, configuration, [cell, other], 0.5), 1)
+        self.assertEqual(results.notes, {})
+        self.assertEqual(results.best(cell, "a/b"), Sample(1.5, 2.5, False))
+        self.assertEqual(results.best(other, "a/b"), Sample(2.5, 3.5, True))
 
 
 class Targets(unittest.TestCase):

@@ -88,8 +88,9 @@ def drivers(say, libraries, ucc=None):
     """Builds a driver for each of these libraries, and the probe. `ucc` is the prefix of an installed UCC."""
     say("building the drivers")
     (WORK / "bin").mkdir(exist_ok=True)
-    core = WORK / "bin/core.o"
-    run("cc", *CFLAGS, "-Wextra", "-c", SOURCES / "core.c", "-o", core)
+    core = [WORK / "bin/core.o", WORK / "bin/watch.o"]
+    for object in core:
+        run("cc", *CFLAGS, "-Wextra", "-c", SOURCES / f"{object.stem}.c", "-o", object)
     run("cc", *CFLAGS, "-pthread", SOURCES / "probe.c", "-o", WORK / "bin/probe")
 
     run("cc", "-O3", "-march=native", "-Wall", "-pthread", SOURCES / "limits.c", "-o", WORK / "bin/limits")
@@ -98,7 +99,7 @@ def drivers(say, libraries, ucc=None):
         flags = []
         for prefix in prefixes:
             flags += [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"]
-        run(*compiler, *CFLAGS, SOURCES / source, core, "-o", WORK / "bin" / name, *flags, *links)
+        run(*compiler, *CFLAGS, SOURCES / source, *core, "-o", WORK / "bin" / name, *flags, *links)
 
     intel, oneccl = WORK / "intel", WORK / "oneccl"
     if "openmpi" in libraries:

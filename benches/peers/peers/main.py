@@ -4,7 +4,6 @@ import os
 import pathlib
 import platform
 import shlex
-import statistics
 import sys
 
 from . import cells, configurations, install, measure, plot, record, report, targets
@@ -41,7 +40,7 @@ def arguments():
     add("--only", choices=["ours", "ours+best"], help="ours+best: the peers where they were best in the last results")
     add("--ucc", type=pathlib.Path, metavar="PREFIX", help="an installed UCC, which no package registry has")
     add("--seconds", type=float, default=0.03, help="for each cell and run (0.03)")
-    add("--repeats", type=int, default=3, help="runs of ours, and of what is near the best peer (3)")
+    add("--repeats", type=int, default=7, help="runs of ours, and of what is near the best peer (7)")
     add("--contend", type=float, default=1.2, metavar="FACTOR", help="how near (1.2)")
     add("--prefix-command", type=shlex.split, default=[], metavar="WORDS", help="put before every run: nice, a lock")
     add("--profile", default="release", help="cargo's, to build ours with (release)")
@@ -95,6 +94,7 @@ def run(options):
         install.drivers(say, libraries, options.ucc)
     options.only = known(options, wanted)
     machine, results = measure.Machine(options.prefix_command, say), measure.Results()
+    machine.survey()
     measure.everything(machine, results, wanted, chosen, OURS, options)
     whole = set(wanted) == set(cells.required())
     overlap = measure.overlap(machine) if whole else {}
@@ -104,8 +104,8 @@ def run(options):
         "profile": install.profile(),
         "seconds": options.seconds,
         "repeats": options.repeats,
-        "line": machine.quietest,
-        "copy": statistics.median(machine.copies),
+        "line": machine.line,
+        "copy": machine.copy,
     }
     return results, about, overlap, whole
 

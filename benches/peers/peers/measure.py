@@ -1,18 +1,26 @@
-"""Runs drivers. A run is one configuration over some cells, between two probes of how quiet the machine is."""
+"""Runs drivers. A run is one configuration over some cells, each of which is measured while the cores are as far from each
+other as they usually are."""
+import contextlib
 import dataclasses
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from .cells import Cell
 from .configurations import driver
 
-NOISY = 3.0
-"""A run is noisy one of whose probes took this many times as long as the quickest of all."""
+NEAR = 1.5
+"""Cores are as far from each other as they were if a cache line takes between this part and this many times as long."""
+SIBLINGS = 35.0
+"""Nanoseconds that a line takes at most between two threads of one core, which have half the speed each."""
+OFTEN = 0.2
 PROBES = 40
 PAUSE = 0.25
 LIMIT = 90.0
 """Seconds after which a run is ended."""
+PAGE = 4096
 
 
 @dataclasses.dataclass
@@ -24,36 +32,64 @@ class Sample:
     noisy: bool
 
 
+def usual(lines):
+    """Of the nanoseconds that a cache line took at several times, the least that others were often near, and not two
+    threads of one core."""
+    near = lambda line: sum(line / NEAR <= other <= line * NEAR for other in lines)
+    often = [line for line in lines if line > SIBLINGS and near(line) >= OFTEN * len(lines)]
+    return min(often, default=statistics.median(lines))
+
+
 class Machine:
-    """Runs commands, each between two probes; `prefix` stands before each, like `nice` or a lock."""
+    """Runs commands; `prefix` stands before each, like `nice` or a lock."""
 
     def __init__(self, prefix, say):
         self.prefix = prefix
         self.say = say
-        self.quietest = float("inf")
-        self.copies = []
+        self.line = self.copy = None
+
+    def probe(self):
+        """Nanoseconds of a cache line from core to core, and GB/s that two cores copy."""
+        lines, why = self.run([driver("probe")])
+        if why:
+            sys.exit(f"error: no probe: {why}")
+        return [float(field) for field in lines[0]]
+
+    def survey(self):
+        """Sees for some ten seconds how far the cores are from each other, and at which distance to measure."""
+        probes = []
+        for _ in range(PROBES):
+            probes.append(self.probe())
+            time.sleep(PAUSE)
+        lines, copies = zip(*probes)
+        self.line, self.copy = usual(lines), statistics.median(copies)
+        self.say(f"a cache line from core to core: {self.line} ns, of {min(lines)} to {max(lines)}")
+
+    def bounds(self):
+        return self.line / NEAR, self.line * NEAR
+
+    def as_usual(self):
+        low, high = self.bounds()
+        return low <= self.probe()[0] <= high
+
+    @contextlib.contextmanager
+    def watch(self):
+        """The driver's arguments by which it watches how far the cores are from each other."""
+        low, high = self.bounds()
+        with tempfile.NamedTemporaryFile() as page:
+            page.write(bytes(PAGE))
+            page.flush()
+            yield ["-w", f"{low:.1f}:{high:.1f}:{page.name}"]
 
     def run(self, words, environment=None):
-        """What the command printed, as lines of fields; whether the machine was noisy; why it failed, or ''."""
-        # The probes and the command are one for the prefix, so that nothing comes between. Cores may move apart meanwhile.
-        limit = f"{NOISY * self.quietest:.0f}" if self.quietest < float("inf") else "0"
-        script = 'probe=$1; shift; "$probe" $1 $2 $3; shift 3; "$@"; code=$?; printf "after\\t"; "$probe"; exit $code'
-        probe = [driver("probe"), limit, str(PROBES), str(PAUSE)]
-        words = [*self.prefix, "timeout", "-k", "5", str(LIMIT), "sh", "-c", script, "sh", *probe, *words]
+        """What the command printed, as lines of fields; why it failed, or ''."""
+        words = [*self.prefix, "timeout", "-k", "5", str(LIMIT), *words]
         done = subprocess.run(
             words, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         lines = [line.split("\t") for line in done.stdout.splitlines()]
-        if not lines or len(lines[0]) != 2:
-            sys.exit(f"error: {' '.join(words[:3])} …: no probe: {done.stderr.strip()[-300:]}")
-        probes, lines = [lines[0], *(fields[1:] for fields in lines if fields[0] == "after")], lines[1:]
-        lines = [fields for fields in lines if fields[0] != "after"]
-        one_ways = [float(one_way) for one_way, _ in probes]
-        noisy = max(one_ways) > NOISY * self.quietest
-        self.quietest = min(self.quietest, *one_ways)
-        self.copies += (float(copy) for _, copy in probes)
         why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1][:160]
-        return lines, noisy, why and f"exit status {done.returncode}: {why}"
+        return lines, why and f"exit status {done.returncode}: {why}"
 
 
 class Results:
@@ -84,11 +120,13 @@ class Results:
 
 
 def measure(machine, results, configuration, cells, seconds):
-    """Runs a configuration over cells of one number of ranks. Wrong data is noted, and gives no sample."""
+    """Runs a configuration over cells of one number of ranks; how many were noisy. Wrong data is noted, and gives no
+    sample."""
     words, environment = configuration.command(cells[0].ranks)
-    arguments = ["-t", str(seconds), *(cell.argument() for cell in cells)]
-    lines, noisy, why = machine.run([*words, *arguments], environment)
-    at, seen = f"{configuration.name}, {cells[0].ranks} ranks", 0
+    with machine.watch() as watch:
+        arguments = ["-t", str(seconds), *watch, *(cell.argument() for cell in cells)]
+        lines, why = machine.run([*words, *arguments], environment)
+    at, seen, loud = f"{configuration.name}, {cells[0].ranks} ranks", 0, 0
     for kind, *fields in lines:
         if kind == "version":
             results.versions[configuration.library] = fields[0]
@@ -96,6 +134,8 @@ def measure(machine, results, configuration, cells, seconds):
             cell = Cell(cells[0].ranks, fields[0], fields[1], fields[2], int(fields[3]))
             seen += 1
             if kind == "cell":
+                noisy = fields[7] == "noisy"
+                loud += noisy
                 results.add(cell, configuration.name, Sample(float(fields[4]), float(fields[6]), noisy))
             elif kind == "wrong":
                 results.note(f"{at}: {cell.argument()}: wrong data")
@@ -103,7 +143,7 @@ def measure(machine, results, configuration, cells, seconds):
                 results.note(f"{configuration.library} has no {cell.collective} of {cell.type}")
     if why or seen < len(cells):
         results.note(f"{at}: {seen} of {len(cells)} cells; {why or 'it ended early'}")
-    return noisy
+    return loud
 
 
 def groups(cells):
@@ -134,11 +174,11 @@ def everything(machine, results, cells, configurations, ours, options):
 
     def one(configuration, some):
         before = time.monotonic()
-        noisy = measure(machine, results, configuration, some, options.seconds)
+        loud = measure(machine, results, configuration, some, options.seconds)
         now = time.monotonic()
         machine.say(
             f"[{now - start:5.0f} s, group {done + 1} of {len(split)}] {some[0].ranks} ranks, {configuration.name}: "
-            f"{len(some)} cells in {now - before:.1f} s{', noisy' if noisy else ''}"
+            f"{len(some)} cells in {now - before:.1f} s{f', {loud} noisy' if loud else ''}"
         )
 
     for done, group in enumerate(split):
@@ -164,8 +204,14 @@ def everything(machine, results, cells, configurations, ours, options):
 
 def overlap(machine):
     """What the overlap driver prints, by arrangement: computation per µs alone and beside, µs of the call alone and
-    beside; and whether the machine was noisy."""
-    lines, noisy, why = machine.run([driver("overlap"), "-n", "2"])
+    beside; and whether the cores were elsewhere before or after."""
+    for _ in range(PROBES):
+        quiet = machine.as_usual()
+        if quiet:
+            break
+        time.sleep(PAUSE)
+    lines, why = machine.run([driver("overlap"), "-n", "2"])
+    noisy = not (quiet and machine.as_usual())
     if why:
         return {}
     return {name: {"values": [float(v) for v in values], "noisy": noisy} for name, *values in lines}

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "core.h"
+#include "watch.h"
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ struct cell {
 static const double batch_seconds = 1e-3;
 /* A call this long is warm after the one that was checked, and a few of them do. */
 static const double long_seconds = 20e-3;
-enum { LEAST_BATCHES = 5, LEAST_LONG_BATCHES = 3, MOST_TIMES = 20000, SETTLING_ROUNDS = 200 };
+enum { LEAST_BATCHES = 5, LEAST_LONG_BATCHES = 3, MOST_TIMES = 20000, SETTLING_ROUNDS = 200, TRIES = 4 };
 
 static void fail(const char *what, const char *which) {
     fprintf(stderr, "%s: %s\n", what, which);
@@ -232,8 +233,21 @@ static int timed(const struct library *library, const struct call *call, enum pl
     return count;
 }
 
+/* Times a cell between two looks at the cores' distance, again if they have moved. */
+static int watched(const struct library *library, const struct cell *cell, const struct call *call, double seconds,
+                   struct watch *watch, double *times, bool *quiet) {
+    int count = 0;
+    for (int attempt = 0; attempt < TRIES; attempt++) {
+        *quiet = watch_wait(watch);
+        count = timed(library, call, cell->place, seconds, times);
+        *quiet = watch_look(watch) && *quiet;
+        if (*quiet || watch->left <= 0) break;
+    }
+    return count;
+}
+
 static void run(const struct library *library, const struct cell *cell, struct call *call, double seconds,
-                double *times) {
+                struct watch *watch, double *times) {
     char name[128];
     snprintf(name, sizeof name, "%s\t%s\t%s\t%zu", collective_names[cell->collective], place_names[cell->place],
              type_names[cell->type], cell->bytes);
@@ -250,13 +264,14 @@ static void run(const struct library *library, const struct cell *cell, struct c
     size_t size = type_bytes[call->type];
     memset((void *)call->send, 0, sent(library, call) * size);
     memset(call->receive, 0, received(library, call) * size);
-    int count = timed(library, call, cell->place, seconds, times);
+    bool quiet;
+    int count = watched(library, cell, call, seconds, watch, times, &quiet);
     if (library->release) library->release(library->context);
     if (library->rank) return;
     qsort(times, (size_t)count, sizeof *times, ascending);
     double median = times[count / 2] * 1e6, least = times[0] * 1e6, p99 = times[(size_t)count * 99 / 100] * 1e6;
     if (wrong > 0) printf("wrong\t%s\n", name);
-    else printf("cell\t%s\t%.4f\t%.4f\t%.4f\n", name, median, least, p99);
+    else printf("cell\t%s\t%.4f\t%.4f\t%.4f\t%s\n", name, median, least, p99, quiet ? "quiet" : "noisy");
     fflush(stdout);
 }
 
@@ -274,10 +289,12 @@ void measure(struct library *library, int argc, char **argv) {
     double seconds = 0.1;
     bool own = false;
     size_t largest = 0, offset = 0;
-    for (int option; (option = getopt(argc, argv, "t:ao:p")) != -1;) {
+    const char *where = NULL;
+    for (int option; (option = getopt(argc, argv, "t:ao:pw:")) != -1;) {
         if (option == 't') seconds = atof(optarg);
         else if (option == 'a') own = true;
         else if (option == 'o') offset = (size_t)atol(optarg);
+        else if (option == 'w') where = optarg;
         else if (option == 'p') {
             cpu_set_t core;
             CPU_ZERO(&core);
@@ -299,11 +316,12 @@ void measure(struct library *library, int argc, char **argv) {
     char *first = (char *)allocate(largest + offset) + offset, *second = (char *)allocate(largest + offset) + offset;
     memset(first, 0, largest);
     memset(second, 0, largest);
+    struct watch watch = watch_open(where, library->rank, library->ranks);
     if (library->rank == 0) printf("version\t%s\n", library->version);
     warm_up(library, 0.3);
     for (int i = 0; i < count; i++) {
         struct call call = place(library, &cells[i], first, second);
-        run(library, &cells[i], &call, seconds, times);
+        run(library, &cells[i], &call, seconds, &watch, times);
     }
     free(cells);
     free(times);
@@ -313,7 +331,7 @@ void measure(struct library *library, int argc, char **argv) {
 
 int fork_ranks(int *argc, char ***argv, size_t shared_bytes,
                int (*rank_main)(int rank, int ranks, void *shared, int argc, char **argv)) {
-    if (*argc < 3 || strcmp((*argv)[1], "-n")) fail("usage", "DRIVER -n RANKS [-t SECONDS] [-a] [-o BYTES] [-p] CELL...");
+    if (*argc < 3 || strcmp((*argv)[1], "-n")) fail("usage", "DRIVER -n RANKS [-t SECONDS] [-a] [-o BYTES] [-p] [-w LOW:HIGH:FILE] CELL...");
     int ranks = atoi((*argv)[2]), failed = 0, status;
     (*argv)[2] = (*argv)[0];
     *argc -= 2;

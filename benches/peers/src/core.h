@@ -1,12 +1,14 @@
 /* What every library is measured with. A driver describes its library in a `library`; the core parses the command line,
  * checks the data of each cell once, times it, and prints it.
  *
- * Command line: [-t SECONDS] [-a] [-o BYTES] [-p] CELL..., with the driver's own options before.
+ * Command line: [-t SECONDS] [-a] [-o BYTES] [-p] [-w LOW:HIGH:FILE] CELL..., with the driver's own options before.
  *   CELL  collective:place:type:bytes, like all_reduce:out:float32:1048576; the place is out, in, or each
  *   -t    seconds to measure each cell for
  *   -a    buffers from the library's own allocator
  *   -o    buffers begin so many bytes after the beginning of a page; whole elements
  *   -p    pin rank r to core r
+ *   -w    measure a cell when a cache line takes LOW to HIGH nanoseconds from a core to another, and again if that has
+ *         changed by its end; FILE has a page of zeros, where the ranks meet
  *
  * What a cell's bytes are: all_reduce and broadcast, the buffer; all_gather, all that a rank receives; reduce_scatter and
  * all_to_all, all that a rank sends.
@@ -58,7 +60,7 @@ extern "C" {
 
 /* Measures the cells of the command line and prints on rank 0, separated by tabs:
  *     version TEXT
- *     cell COLLECTIVE PLACE TYPE BYTES MEDIAN LEAST P99
+ *     cell COLLECTIVE PLACE TYPE BYTES MEDIAN LEAST P99 quiet|noisy
  *     wrong|unsupported COLLECTIVE PLACE TYPE BYTES
  * Times are microseconds per call, over batches; of `each`, over calls. */
 void measure(struct library *library, int argc, char **argv);
