@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of what computes: cells, the choice of the best, tables, targets, the record and the picture."""
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -12,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from peers import cells, configurations, measure, plot, record, report, targets
 from peers.cells import Cell
 from peers.configurations import MAPPED, ORDINARY, OURS
+from peers.install import SOURCES
 from peers.measure import Results, Sample
 
 
@@ -117,6 +119,62 @@ class Distances(unittest.TestCase):
         self.assertEqual(results.notes, {})
         self.assertEqual(results.best(cell, "a/b"), Sample(1.5, 2.5, False))
         self.assertEqual(results.best(other, "a/b"), Sample(2.5, 3.5, True))
+
+
+class Watch(unittest.TestCase):
+    """src/watch.c itself, between three processes."""
+
+    PROGRAM = """
+        #include "watch.h"
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            int ready[2], rank = 0;
+            char byte;
+            if (count != 3 || pipe(ready)) return 3;
+            for (int r = 1; r < 3 && !rank; r++)
+                if (!fork()) rank = r;
+            struct watch watch = watch_open(words[1], rank, 3);
+            if (rank) { if (write(ready[1], "", 1) != 1) return 3; }
+            else for (int r = 1; r < 3; r++) if (read(ready[0], &byte, 1) != 1) return 3;
+            for (int i = 0; i < 5; i++)
+                printf("%d %d %d\\n", rank, i, *words[2] == 'w' ? watch_wait(&watch) : watch_look(&watch));
+            fflush(stdout);
+            if (rank == 0) while (wait(NULL) > 0) {}
+            return 0;
+        }
+    """
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        path = pathlib.Path(self.folder.name)
+        (path / "main.c").write_text(self.PROGRAM)
+        self.program, self.page = path / "main", path / "page"
+        self.page.write_bytes(bytes(measure.PAGE))
+        flags = ["-O2", "-Wall", "-Werror", f"-I{SOURCES}"]
+        subprocess.run(["cc", *flags, path / "main.c", SOURCES / "watch.c", "-o", self.program], check=True)
+
+    def looks(self, window, way):
+        words = [self.program, f"{window}:{self.page}", way]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        return done.returncode, sorted(done.stdout.splitlines()), done.stderr
+
+    def test_all_ranks_wait_until_it_is_so(self):
+        expected = [f"{rank} {look} 1" for rank in range(3) for look in range(5)]
+        self.assertEqual(self.looks("0:1000000", "wait"), (0, expected, ""))
+
+    def test_all_ranks_hear_that_it_is_not(self):
+        expected = [f"{rank} {look} 0" for rank in range(3) for look in range(5)]
+        self.assertEqual(self.looks("0:0.001", "look"), (0, expected, ""))
+
+    def test_a_page_where_others_have_met_is_refused(self):
+        self.looks("0:0.001", "look")
+        code, lines, why = self.looks("0:0.001", "look")
+        self.assertEqual((code, lines), (2, []))
+        self.assertIn("is no page of zeros", why)
 
 
 class Targets(unittest.TestCase):

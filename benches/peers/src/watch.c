@@ -55,6 +55,11 @@ struct watch watch_open(const char *text, int rank, int ranks) {
     }
     close(file);
     watch.page = page;
+    /* Nobody has looked before all ranks have come here: they make barriers first. */
+    if (atomic_load(&watch.page->chosen)) {
+        fprintf(stderr, "-w: %s is no page of zeros: others have met there\n", text + path);
+        exit(2);
+    }
     return watch;
 }
 

@@ -13,7 +13,8 @@ struct watch {
     int left;          /* looks that there is still patience for */
 };
 
-/* `text` is LOW:HIGH:FILE, nanoseconds and a file of a page of zeros; NULL: nothing is watched. */
+/* `text` is LOW:HIGH:FILE, nanoseconds and a file of a page of zeros; NULL: nothing is watched. All ranks have made the call
+ * before rank 0 looks. */
 struct watch watch_open(const char *text, int rank, int ranks);
 
 /* Whether a cache line takes from rank 0 to a rank of another core what it should. All ranks make the call, and all have
