@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "core.h"
+#include "timing.h"
 #include "watch.h"
 #include <sched.h>
 #include <stdint.h>
@@ -10,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *const collective_names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
@@ -36,12 +36,6 @@ enum { LEAST_BATCHES = 5, LEAST_LONG_BATCHES = 3, MOST_TIMES = 20000, SETTLING_R
 static void fail(const char *what, const char *which) {
     fprintf(stderr, "%s: %s\n", what, which);
     exit(2);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- the command line ---- */
@@ -202,11 +196,6 @@ static int settle(const struct library *library, const struct call *call, double
     return (int)agreed;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Fills `times` with those of batches, or of single calls; how many. */
 static int timed(const struct library *library, const struct call *call, enum place place, double seconds,
                  double *times) {
@@ -268,10 +257,9 @@ static void run(const struct library *library, const struct cell *cell, struct c
     int count = watched(library, cell, call, seconds, watch, times, &quiet);
     if (library->release) library->release(library->context);
     if (library->rank) return;
-    qsort(times, (size_t)count, sizeof *times, ascending);
-    double median = times[count / 2] * 1e6, least = times[0] * 1e6, p99 = times[(size_t)count * 99 / 100] * 1e6;
+    double middle = median(times, count) * 1e6, least = times[0] * 1e6, p99 = times[(size_t)count * 99 / 100] * 1e6;
     if (wrong > 0) printf("wrong\t%s\n", name);
-    else printf("cell\t%s\t%.4f\t%.4f\t%.4f\t%s\n", name, median, least, p99, quiet ? "quiet" : "noisy");
+    else printf("cell\t%s\t%.4f\t%.4f\t%.4f\t%s\n", name, middle, least, p99, quiet ? "quiet" : "noisy");
     fflush(stdout);
 }
 

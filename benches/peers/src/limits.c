@@ -1,6 +1,7 @@
 /* What this machine can do at best, to hold measurements against: two threads on two cores, ordinary pages.
  * Built by benches/peers/run into target/peers/bin/limits; takes some 20 s. Best of several rounds throughout. */
 #define _GNU_SOURCE
+#include "timing.h"
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,19 +14,12 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void *buffer(size_t bytes) {
     void *memory = aligned_alloc(2 * MIB, (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));

@@ -8,22 +8,18 @@
 #define _GNU_SOURCE
 #include "core.h"
 #include "join.h"
+#include "timing.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { COUNT = 16 << 20, ROUNDS = 15, STEP = 2000 };
 enum arrangement { SPARE, SHARED, BUSY, ARRANGEMENTS };
 static const char *const names[ARRANGEMENTS] = {"spare", "shared", "busy"};
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + 1e-3 * (double)t.tv_nsec;
-}
+static double microseconds(void) { return now() * 1e6; }
 
 /* The calling thread, and those that it creates, run on cores from `first` up to and without `end`. */
 static void stay(int first, int end) {
@@ -43,16 +39,6 @@ static void compute(void) {
     result = x;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values) {
-    qsort(values, ROUNDS, sizeof *values, ascending);
-    return values[ROUNDS / 2];
-}
-
 static void arrange(enum arrangement arrangement, int rank, const float *send, float *receive) {
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     bool computes = rank == 0 || arrangement == BUSY;
@@ -64,31 +50,31 @@ static void arrange(enum arrangement arrangement, int rank, const float *send, f
     for (int round = -1; round < ROUNDS; round++) { /* the first is for warming up */
         int at = round < 0 ? 0 : round;
         check(cclBarrier(comm, NULL));
-        double begin = now();
+        double begin = microseconds();
         check(cclAllReduce(send, receive, COUNT, cclFloat32, cclSum, comm, stream));
         check(cclHostStreamSynchronize(stream));
-        quiet[at] = now() - begin;
+        quiet[at] = microseconds() - begin;
         check(cclBarrier(comm, NULL));
         /* As long as the all-reduce, so that what the machine does meanwhile weighs alike. */
         long steps = 0;
-        begin = now();
-        while (computes && now() - begin < quiet[at]) {
+        begin = microseconds();
+        while (computes && microseconds() - begin < quiet[at]) {
             compute();
             steps++;
         }
-        alone[at] = (double)steps / (now() - begin);
+        alone[at] = (double)steps / (microseconds() - begin);
         check(cclBarrier(comm, NULL));
-        begin = now();
+        begin = microseconds();
         check(cclAllReduce(send, receive, COUNT, cclFloat32, cclSum, comm, stream));
         for (steps = 0; computes && cclHostStreamQuery(stream) == cclInProgress; steps++) compute();
-        beside[at] = (double)steps / (now() - begin);
+        beside[at] = (double)steps / (microseconds() - begin);
         check(cclHostStreamSynchronize(stream));
-        loaded[at] = now() - begin;
+        loaded[at] = microseconds() - begin;
     }
     check(cclHostStreamDestroy(stream));
     if (rank == 0)
-        printf("%s\t%.5f\t%.5f\t%.1f\t%.1f\n", names[arrangement], median(alone), median(beside), median(quiet),
-               median(loaded));
+        printf("%s\t%.5f\t%.5f\t%.1f\t%.1f\n", names[arrangement], median(alone, ROUNDS), median(beside, ROUNDS), median(quiet, ROUNDS),
+               median(loaded, ROUNDS));
 }
 
 static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {

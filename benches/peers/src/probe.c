@@ -1,13 +1,13 @@
 /* Where the machine's cores are: prints the nanoseconds that a cache line takes from one core to another (the median of 50
  * rounds) and GB/s of two cores that copy 16 MiB each (the best of 5), separated by a tab. */
 #define _GNU_SOURCE
+#include "timing.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 50, TRIPS = 1000, COPIES = 5, COPIED = 16 << 20 };
 
@@ -15,17 +15,6 @@ static _Alignas(64) atomic_uint there;
 static _Alignas(64) atomic_uint back;
 static _Alignas(64) pthread_barrier_t together;
 static double copy_seconds[2][COPIES];
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void pin(size_t core) {
     cpu_set_t set;
@@ -61,11 +50,6 @@ static void *answer(void *unused) {
     }
     copy(1);
     return unused;
-}
-
-static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[count / 2];
 }
 
 /* One probe; returns the nanoseconds, and sets the GB/s. */

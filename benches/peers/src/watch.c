@@ -1,12 +1,12 @@
 #define _GNU_SOURCE
 #include "watch.h"
+#include "timing.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, MOST_RANKS = 64, ROUNDS = 15, TRIPS = 100, PATIENCE = 200, SPINS = 1 << 12 };
@@ -28,23 +28,12 @@ struct page {
 };
 _Static_assert(sizeof(struct page) <= PAGE, "what the ranks share is a page");
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct watch watch_open(const char *text, int rank, int ranks) {
     struct watch watch = {.rank = rank, .ranks = ranks, .left = PATIENCE};
     int path = 0;
-    if (!text) return watch;
-    if (ranks < 2 || ranks > MOST_RANKS || sscanf(text, "%lf:%lf:%n", &watch.low, &watch.high, &path) != 2 || !path) {
-        fprintf(stderr, "-w takes LOW:HIGH:FILE, with 2 to %d ranks, not %s\n", MOST_RANKS, text);
+    if (!text || ranks < 2) return watch;
+    if (ranks > MOST_RANKS || sscanf(text, "%lf:%lf:%n", &watch.low, &watch.high, &path) != 2 || !path) {
+        fprintf(stderr, "-w takes LOW:HIGH:FILE, with %d ranks at most, not %s\n", MOST_RANKS, text);
         exit(2);
     }
     int file = open(text + path, O_RDWR | O_CLOEXEC);
@@ -96,8 +85,7 @@ static double one_way(struct page *page) {
             if (!trip(page, i++)) return -1;
         rounds[round] = (now() - begin) / (2 * TRIPS) * 1e9;
     }
-    qsort(rounds, ROUNDS, sizeof *rounds, ascending);
-    return rounds[ROUNDS / 2];
+    return median(rounds, ROUNDS);
 }
 
 /* A rank that has come to this look and runs on another core; 0 if there is none. */

@@ -13,7 +13,7 @@ struct watch {
     int left;          /* looks that there is still patience for */
 };
 
-/* `text` is LOW:HIGH:FILE, nanoseconds and a file of a page of zeros; NULL: nothing is watched. All ranks have made the call
+/* `text` is LOW:HIGH:FILE, nanoseconds and a file of a page of zeros; NULL, or a rank by itself: nothing is watched. All ranks have made the call
  * before rank 0 looks. */
 struct watch watch_open(const char *text, int rank, int ranks);
 
