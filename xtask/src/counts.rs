@@ -1,9 +1,10 @@
-//! What a small collective costs, in counts that do not depend on how busy the machine is, and repeat from run to
-//! run: system calls, of which there are none, and instructions. Allocations are counted in
-//! `ccl/tests/counts.rs`.
+//! What a collective costs, in counts that do not depend on how busy the machine is, and repeat from run to
+//! run: system calls of a small one, of which there are none, its instructions, and [`copies`] of a larger one.
+//! Allocations are counted in `ccl/tests/counts.rs`.
 //!
-//! What is counted is `ccl/examples/two_ranks.rs`, in which one thread steps two ranks in turn and nothing waits.
+//! Whose system calls and instructions are counted is `ccl/examples/two_ranks.rs`, in which one thread steps two ranks in turn and nothing waits.
 
+use crate::copies;
 use crate::shell::{command, read, root, run, target};
 use crate::tally::Outcome;
 use crate::tools;
@@ -39,9 +40,11 @@ pub(crate) fn check() -> Outcome {
             return Outcome::Skipped(why);
         }
     }
-    let counted = run(&mut command("cargo build --release --locked --package ccl --example two_ranks"))
-        .and_then(|()| system_calls())
-        .and_then(|calls| Ok(calls + instructions()?));
+    let counted = run(&mut command(
+        "cargo build --release --locked --package ccl --example two_ranks --example copies",
+    ))
+    .and_then(|()| system_calls())
+    .and_then(|calls| Ok(calls + instructions()? + copies::check()?));
     match counted {
         Ok(passed) => Outcome::tests(passed, Vec::new()),
         Err(why) => Outcome::Failed(why),

@@ -17,6 +17,7 @@ mod abi;
 mod arrows;
 mod cargo;
 mod chaos;
+mod copies;
 mod counts;
 mod functions;
 mod fuzz;
@@ -154,7 +155,7 @@ enum Check {
     },
     /// The PyTorch backend: PyTorch's own tests and ours, the wheel, the examples
     Torch,
-    /// No allocation and no system call in a small collective; its instructions
+    /// No system call in a small collective; its instructions; how often larger ones copy a byte
     Counts,
     /// The README's commands
     Readme,
