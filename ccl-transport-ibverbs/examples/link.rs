@@ -9,7 +9,7 @@
 
 use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{connect, mesh};
-use ccl_core::transport::{Fabric, ReceiverId, SenderId, Transport};
+use ccl_core::transport::{Fabric, ReceiverId, SenderId, Sent, Transport};
 use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn stream(end: &mut IbTransport, rank: u32, size: usize, rounds: u64) -> Duratio
 }
 
 fn send(end: &mut IbTransport, to: SenderId, bytes: &[u8]) {
-    while !end.send(to, Buffers::new(bytes, &mut []).input(), 0).expect("a working link") {}
+    while end.send(to, Buffers::new(bytes, &mut []).input(), 0).expect("a working link") != Sent::Done {}
 }
 
 fn take(end: &mut IbTransport, from: ReceiverId) {

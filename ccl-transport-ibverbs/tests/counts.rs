@@ -4,7 +4,7 @@ mod hosts;
 
 use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{Counting, allocations, connect, mesh};
-use ccl_core::transport::{Fabric, Transport};
+use ccl_core::transport::{Fabric, Sent, Transport};
 use ccl_fake_ibverbs::Fake;
 
 #[global_allocator]
@@ -26,7 +26,10 @@ fn the_data_path_allocates_and_registers_nothing() {
         let allocated = allocations();
         for k in 0..1000u64 {
             for len in [8, 65536] {
-                assert!(t[0].send(to, Buffers::new(&piece[..len], &mut []).input(), k).unwrap());
+                assert_eq!(
+                    t[0].send(to, Buffers::new(&piece[..len], &mut []).input(), k).unwrap(),
+                    Sent::Done
+                );
                 assert_eq!(t[1].peek(from).unwrap().unwrap().tag, k);
                 t[1].release(from).unwrap();
             }

@@ -4,7 +4,9 @@ mod hosts;
 
 use ccl_core::simd::{Direction, Piece};
 use ccl_core::transport::conformance::{receive, send};
-use ccl_core::transport::{Fabric, KnownMemory, Offer, ReceiverId, Refer, SenderId, Transport, UserMemory};
+use ccl_core::transport::{
+    Fabric, KnownMemory, Offer, ReceiverId, Refer, SenderId, Sent, Transport, UserMemory,
+};
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::IbTransport;
 use hosts::pair::{Random, counters, pair, piece, sink};
@@ -154,7 +156,7 @@ impl Calls {
                 let done = match referred {
                     Refer::Ready => t[0].publish(to, tag).map(|()| true).unwrap(),
                     Refer::NoCredit => false,
-                    Refer::NotMapped => t[0].send(to, bytes, tag).unwrap(),
+                    Refer::NotMapped => t[0].send(to, bytes, tag).unwrap() == Sent::Done,
                 };
                 sent += usize::from(done);
             } else if sent == pieces && !settled && t[0].settled(to).unwrap() {

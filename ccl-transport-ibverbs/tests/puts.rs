@@ -3,7 +3,7 @@
 mod hosts;
 
 use ccl_core::transport::conformance::{connect, mesh};
-use ccl_core::transport::{Fabric, ReceiverId, SenderId, Transport, Window};
+use ccl_core::transport::{Fabric, ReceiverId, SenderId, Sent, Transport, Window};
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::{IbConfig, IbTransport};
 use hosts::pair::{Random, counters, pair, piece, sink};
@@ -69,7 +69,7 @@ impl Stream {
 
     fn send(&mut self, t: &mut [IbTransport], to: SenderId, last: u64) {
         if self.random.up_to(5) == 0 {
-            if t[0].send(to, piece(b"ordinary"), 1).unwrap() {
+            if t[0].send(to, piece(b"ordinary"), 1).unwrap() == Sent::Done {
                 self.sent.push_back(None);
             }
             return;

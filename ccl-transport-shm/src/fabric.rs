@@ -8,7 +8,7 @@ use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Merge, Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, too_long};
-use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Taken, take};
+use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Sent, Taken, take};
 use ccl_core::{Error, Rank, Result};
 
 /// The sending end for one or more links.
@@ -156,7 +156,7 @@ impl Fabric for ShmTransport {
     }
 
     #[inline]
-    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         // One link is most of all, and what is not as always is left to the other.
         if let Some(Sender { links, reserved: None }) = self.senders.get(to.0 as usize)
             && let [link] = **links
@@ -164,7 +164,7 @@ impl Fabric for ShmTransport {
             && link.is_easy(piece.len())
         {
             link.send_easily(piece, tag);
-            return Ok(true);
+            return Ok(Sent::Done);
         }
         self.send_as_ever(to, piece, tag)
     }
@@ -249,24 +249,24 @@ impl ShmTransport {
 
     /// A piece of any length to any number of links, also where something has to be decided.
     #[inline(never)]
-    fn send_as_ever(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send_as_ever(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         if piece.len() > SHORT_BYTES {
-            let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+            let Some(slot) = self.reserve(to, piece.len())? else { return Ok(Sent::NoCredit) };
             slot.copy_from(piece);
             self.publish(to, tag)?;
-            return Ok(true);
+            return Ok(Sent::Done);
         }
         let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
         if sender.reserved.is_some() {
             return Err(not_held("send"));
         }
         if !self.take_credits(to, false)? {
-            return Ok(false);
+            return Ok(Sent::NoCredit);
         }
         for &link in &self.senders[to.0 as usize].links {
             self.outgoing[link as usize].send(piece, tag)?;
         }
-        Ok(true)
+        Ok(Sent::Done)
     }
 
     /// A piece that is in a slot, or in memory that is lent or offered.
@@ -452,7 +452,7 @@ mod tests {
         let to = t[0].sender(&[1, 2], 0).unwrap();
         for (k, len) in [2049, 4095, 4097, 20_000, 65_535, 65_536].into_iter().enumerate() {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + k) as u8).collect();
-            assert!(t[0].send(to, Buffers::new(&bytes, &mut []).input(), k as u64).unwrap());
+            assert_eq!(t[0].send(to, Buffers::new(&bytes, &mut []).input(), k as u64).unwrap(), Sent::Done);
             for rank in [1, 2] {
                 let from = t[rank].receiver(0, 0).unwrap();
                 assert_eq!(receive(&mut t[rank], from), Some((bytes.clone(), k as u64)), "{len} bytes");

@@ -6,7 +6,7 @@ use crate::transport::TcpTransport;
 use ccl_core::Result;
 use ccl_core::simd::{Piece, PieceMut};
 use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
-use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId};
+use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId, Sent};
 
 /// The sending end for one or more links.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Fabric for TcpTransport {
         Ok(())
     }
 
-    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         let Some(sender) = self.senders.get(to.0 as usize) else { return Err(no_such_end(to.0)) };
         if sender.reserved.is_some() {
             return Err(not_held("send"));
@@ -95,7 +95,7 @@ impl Fabric for TcpTransport {
             return Err(too_long(piece.len(), self.ends.slot_bytes));
         }
         if !self.take_credits(to)? {
-            return Ok(false);
+            return Ok(Sent::NoCredit);
         }
         for at in 0..self.senders[to.0 as usize].links.len() {
             let link = self.senders[to.0 as usize].links[at];
@@ -103,7 +103,7 @@ impl Fabric for TcpTransport {
             let socket = self.ends.outgoing[link as usize].socket;
             self.sockets[socket as usize].send_copy(&header, piece, &mut self.ends.slots)?;
         }
-        Ok(true)
+        Ok(Sent::Done)
     }
 
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {

@@ -2,7 +2,7 @@
 
 use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{Counting, allocations, connect, mesh};
-use ccl_core::transport::{Fabric, LinkKey, Transport};
+use ccl_core::transport::{Fabric, LinkKey, Sent, Transport};
 use ccl_transport_tcp::{SystemCalls, TcpConfig, TcpTransport};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -23,7 +23,7 @@ fn pass(t: &mut [TcpTransport], from: usize, bytes: &[u8], whole: bool) {
     let to = t[from].sender(&[other as u32], 0).unwrap();
     let piece = Buffers::new(bytes, &mut []).input();
     if whole {
-        assert!(t[from].send(to, piece, 7).unwrap());
+        assert_eq!(t[from].send(to, piece, 7).unwrap(), Sent::Done);
     } else {
         t[from].reserve(to, bytes.len()).unwrap().unwrap().copy_from(piece);
         t[from].publish(to, 7).unwrap();
@@ -76,7 +76,7 @@ fn a_piece_is_one_call_at_each_end_and_credits_are_rare() {
     let from = t[1].receiver(0, 0).unwrap();
     let before = t[1].system_calls();
     for _ in 0..30 {
-        assert!(t[0].send(to, Buffers::new(&bytes[..8], &mut []).input(), 7).unwrap());
+        assert_eq!(t[0].send(to, Buffers::new(&bytes[..8], &mut []).input(), 7).unwrap(), Sent::Done);
     }
     for _ in 0..30 {
         assert!(t[1].peek(from).unwrap().is_some());

@@ -1,7 +1,6 @@
 //! Plans that a communicator has made, bound to its links; calls that it has prepared.
 
 use super::{Call, fingerprint};
-use crate::ReduceOp;
 use crate::cost::Candidates;
 use crate::engine::{Layout, Schedule, Task};
 use crate::error::Result;
@@ -44,7 +43,7 @@ impl Prepared {
     }
 }
 
-/// The cache. A job makes the same few calls over and over; the last one is found by two comparisons.
+/// The cache. A job makes the same few calls over and over; the last one is found without hashing.
 #[derive(Default)]
 pub(super) struct Plans {
     /// Profiles of the algorithms for a collective and root.
@@ -53,23 +52,8 @@ pub(super) struct Plans {
     by_plan: HashMap<PlanKey, usize>,
     pub(super) prepared: Vec<Prepared>,
     by_call: HashMap<(Call, bool), usize, BuildHasherDefault<CallHasher>>,
-    last: Option<Last>,
-}
-
-/// The call that was made last, in a form that takes two comparisons. One with a factor is not kept so.
-struct Last {
-    count: usize,
-    others: u64,
-    index: usize,
-}
-
-impl Last {
-    /// All that tells calls apart but their count; a factor apart.
-    #[inline(always)]
-    fn others(call: &Call, in_place: bool) -> u64 {
-        let codes = [call.collective as u8, call.dtype as u8, call.op.code(), u8::from(in_place)];
-        u64::from(u32::from_le_bytes(codes)) | u64::from(call.root) << u32::BITS
-    }
+    /// The call that was made last, and where it is kept.
+    last: Option<((Call, bool), usize)>,
 }
 
 /// Prepared calls kept; with more the cache starts anew, so that a job whose sizes never repeat does not
@@ -81,20 +65,16 @@ impl Plans {
     #[inline(always)]
     pub(super) fn find(&mut self, call: &Call, in_place: bool) -> Option<usize> {
         match &self.last {
-            Some(last) if last.count == call.count && last.others == Last::others(call, in_place) => {
-                Some(last.index)
-            }
+            Some(((last, was_in_place), index)) if last == call && *was_in_place == in_place => Some(*index),
             _ => self.find_among_all(call, in_place),
         }
     }
 
     #[inline(never)]
     fn find_among_all(&mut self, call: &Call, in_place: bool) -> Option<usize> {
-        let index = *self.by_call.get(&(*call, in_place))?;
-        let has_factor = matches!(call.op, ReduceOp::PreMulSum(_));
-        let others = Last::others(call, in_place);
-        self.last = (!has_factor).then_some(Last { count: call.count, others, index });
-        Some(index)
+        let (known, index) = self.by_call.get_key_value(&(*call, in_place))?;
+        self.last = Some((*known, *index));
+        Some(*index)
     }
 
     pub(super) fn add(&mut self, call: &Call, in_place: bool, prepared: Prepared) -> usize {

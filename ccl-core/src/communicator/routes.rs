@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Merge, Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Taken,
+    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Sent, Taken,
     Transport, UserMemory, Window,
 };
 use serde::Serialize;
@@ -426,7 +426,7 @@ impl Fabric for Routes {
     }
 
     #[inline(always)]
-    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
     }

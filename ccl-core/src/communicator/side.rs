@@ -5,7 +5,7 @@ use super::{Communicator, Opener};
 use crate::error::{Error, Result};
 use crate::plan::Rank;
 use crate::simd::Piece;
-use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Window};
+use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Sent, Window};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ impl SideLinks {
 
     /// Copies a piece and hands it over: see [`Fabric::send`]. False for want of credit.
     pub fn send(&mut self, to: usize, piece: Piece, tag: u64) -> Result<bool> {
-        self.routes.send(self.ends[to].0, piece, tag)
+        Ok(self.routes.send(self.ends[to].0, piece, tag)? == Sent::Done)
     }
 
     /// Lets a peer put into memory of this rank, which is then the target of its link: see [`Transport::admit`](crate::transport::Transport::admit).

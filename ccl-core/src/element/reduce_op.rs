@@ -6,8 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// How contributions are combined. `docs/arithmetic.md` has the rules, which hold for every algorithm and
-/// every instruction set.
+/// every instruction set. Its kind is a byte of its own, so that two are compared by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum ReduceOp {
     /// The sum of all contributions.
     Sum,

@@ -1,5 +1,6 @@
 //! Short calls in one go: as long as nothing has to be waited for, no call runs and no lane has a place to be kept.
 
+use super::quick::Tried;
 use super::run::Progress;
 use super::schedule::{READY, Schedule, Share};
 use super::task::Task;
@@ -26,36 +27,53 @@ impl Schedule {
         }
         self.take(task)?;
         self.share = Share::WHOLE;
-        let mut is_over = true;
+        // Moves lie in the order of their lanes, which matter only where one stops.
+        for (at, quick) in task.quick.iter().enumerate() {
+            match quick.try_move(&task.reducer, tag, fabric, buffers) {
+                Tried::Made => {}
+                stopped => return self.stop((at as u32, stopped), (task, tag, sequence), fabric, buffers),
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    /// A lane stops `at` a move, of which that became. Those before it are done, those after it go as far as they can, and then
+    /// the call runs.
+    #[inline(never)]
+    fn stop<F: Fabric + ?Sized>(
+        &mut self,
+        (at, stopped): (u32, Tried),
+        (task, tag, sequence): (&Arc<Task>, u64, u64),
+        fabric: &mut F,
+        buffers: &Buffers<'_>,
+    ) -> Result<Progress> {
+        let mut known = Some(stopped);
         for lane in &mut self.machine.lanes {
-            let moves = &task.quick[lane.first as usize..lane.end as usize];
-            let mut at = lane.first;
-            for quick in moves {
-                match quick.try_move(&task.reducer, tag, fabric, buffers) {
-                    Ok(Some(READY)) => at += 1,
-                    Ok(stopped) => {
-                        // What is not foreseen waits for nothing: a step makes it in the other way.
-                        lane.blocked = stopped.unwrap_or(READY);
-                        is_over = false;
-                        break;
+            lane.at = at.clamp(lane.first, lane.end);
+            while lane.at < lane.end {
+                let quick = &task.quick[lane.at as usize];
+                let tried = known.take();
+                match tried.unwrap_or_else(|| quick.try_move(&task.reducer, tag, fabric, buffers)) {
+                    Tried::Made => {
+                        lane.at += 1;
+                        continue;
                     }
-                    Err(error) => {
+                    Tried::Waits(operand) => lane.blocked = operand,
+                    // A step makes it.
+                    Tried::Unforeseen => lane.blocked = READY,
+                    Tried::Failed(error) => {
                         self.start(task, tag, sequence)?;
                         return Err(error);
                     }
                 }
+                break;
             }
-            lane.at = at;
-        }
-        if is_over {
-            return Ok(Progress::Done);
         }
         self.go_on(task, tag, sequence);
         Ok(Progress::Blocked)
     }
 
     /// The call runs from here on, each lane from where it is.
-    #[inline(never)]
     fn go_on(&mut self, task: &Task, tag: u64, sequence: u64) {
         let machine = &mut self.machine;
         machine.running = 0;

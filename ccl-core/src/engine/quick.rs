@@ -1,10 +1,11 @@
 //! Moves of short calls. Each is one of a few kinds, and all that it needs is worked out before the first call.
 
-use super::schedule::{Code, Machine, Operand, READY};
+use super::schedule::{Code, Machine, Operand};
 use super::task::{Bound, Span};
-use crate::error::Result;
+use crate::error::Error;
 use crate::simd::{Buffers, Merge, Piece, Reducer, Source};
-use crate::transport::{Fabric, ReceiverId, SenderId, Taken};
+use crate::transport::{Fabric, ReceiverId, SenderId, Sent, Taken};
+use std::ptr;
 
 /// A move of a call with one tile, none of whose pieces may travel by reference, between ranks that know the whole call.
 ///
@@ -117,8 +118,7 @@ impl Quick {
         }
     }
 
-    /// Makes the move and returns [`READY`], or returns the operand that it waits for; `None`, and nothing is done, where it
-    /// must be made in the other way.
+    /// Makes the move, if it can be made at once.
     #[inline(always)]
     pub(super) fn try_move<F: Fabric + ?Sized>(
         &self,
@@ -126,14 +126,19 @@ impl Quick {
         tag: u64,
         fabric: &mut F,
         buffers: &Buffers<'_>,
-    ) -> Result<Option<u32>> {
+    ) -> Tried {
         // One after the other: two comparisons cost less than a jump through a table.
         if let Quick::Send { from, keep, to, at } = self {
             let piece = from.piece(buffers);
-            if !fabric.send(*to, piece, tag)? {
-                return Ok(Some(*at));
+            match fabric.send(*to, piece, tag) {
+                Ok(Sent::Done) => {}
+                Ok(Sent::NoCredit) => return Tried::Waits(*at),
+                Err(error) => return Tried::Failed(error),
             }
-            if let Some(keep) = keep {
+            // In place it is where it is to be kept.
+            if let Some(keep) = keep
+                && !ptr::eq(buffers.output().as_mut_ptr().wrapping_add(keep.at), piece.as_ptr())
+            {
                 buffers.output().slice(keep.at, keep.len).copy_from(piece);
             }
         } else if let Quick::Take { from, own, into, at } = self {
@@ -145,18 +150,29 @@ impl Quick {
                     Merge::combine(reducer, own, *is_first, sink)
                 }
             };
-            match fabric.take(*from, tag, &merge)? {
-                Taken::Done => {}
-                Taken::NotYet => return Ok(Some(*at)),
-                Taken::Another => return Ok(None),
+            match fabric.take(*from, tag, &merge) {
+                Ok(Taken::Done) => {}
+                Ok(Taken::NotYet) => return Tried::Waits(*at),
+                Ok(Taken::Another) => return Tried::Unforeseen,
+                Err(error) => return Tried::Failed(error),
             }
         } else if let Quick::Keep { from, into } = self {
             buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
         } else {
-            return Ok(None);
+            return Tried::Unforeseen;
         }
-        Ok(Some(READY))
+        Tried::Made
     }
+}
+
+/// What became of a move.
+pub(super) enum Tried {
+    Made,
+    /// It waits for this operand.
+    Waits(u32),
+    /// Nothing was done: it must be made in the other way.
+    Unforeseen,
+    Failed(Error),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Running a schedule, step by step.
 
+use super::quick::Tried;
 use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
 use super::stages::StageInCall;
 use super::task::{Bound, Task};
@@ -8,8 +9,9 @@ use crate::plan::Rank;
 use crate::simd::{Buffers, PieceMut, Source, Store};
 use crate::transport::{Arrival, Fabric, Refer};
 
-/// What a step came to.
+/// What a step came to. As wide as an error, so that a result of it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub enum Progress {
     /// The call is complete on this rank.
     Done,
@@ -85,9 +87,10 @@ impl Schedule {
                 }
                 let quick = &task.quick[lane.at as usize];
                 let made = match quick.try_move(&task.reducer, self.tag, fabric, buffers) {
-                    Ok(Some(outcome)) => Ok(outcome),
-                    Ok(None) => machine.try_move(index, task, self.tag, fabric, buffers),
-                    Err(error) => Err(Stop::Fabric(error)),
+                    Tried::Made => Ok(READY),
+                    Tried::Waits(operand) => Ok(operand),
+                    Tried::Unforeseen => machine.try_move(index, task, self.tag, fabric, buffers),
+                    Tried::Failed(error) => Err(Stop::Fabric(error)),
                 };
                 let lane = &mut machine.lanes[index];
                 match made {

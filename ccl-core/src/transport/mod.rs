@@ -117,7 +117,7 @@ pub mod window;
 
 pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
-pub use taking::{Taken, take};
+pub use taking::{Sent, Taken, take};
 pub use window::{DmaBuf, Window};
 
 /// Names a link: pieces go from `from` to `to`.
@@ -248,14 +248,14 @@ pub trait Fabric {
     /// Hands over the slot that `reserve` gave, or the piece that `refer` was given, or what was written to offered memory.
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()>;
 
-    /// Copies a piece and hands it over, all at once: what `reserve`, a copy and `publish` come to. False for want of
-    /// credit. Not while a reservation is held.
+    /// Copies a piece and hands it over, all at once: what `reserve`, a copy and `publish` come to. Not while a reservation is
+    /// held.
     #[inline]
-    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
-        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
+        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(Sent::NoCredit) };
         slot.copy_from(piece);
         self.publish(to, tag)?;
-        Ok(true)
+        Ok(Sent::Done)
     }
 
     /// Has bytes of a link's source brought to the same place of its target, and hands over `word`, a short piece, behind them. False for want of

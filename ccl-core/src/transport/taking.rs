@@ -1,11 +1,22 @@
-//! Short pieces that come in, taken in one call.
+//! Pieces that are sent, or taken, in one call.
 
 use super::{Arrival, Fabric, ReceiverId};
 use crate::error::Result;
 use crate::simd::Merge;
 
-/// What came of [`Fabric::take`].
+/// What came of [`Fabric::send`]. As wide as an error, so that a result of it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Sent {
+    /// It is done.
+    Done,
+    /// Nothing is, for want of credit.
+    NoCredit,
+}
+
+/// What came of [`Fabric::take`]. As wide as an error, so that a result of it is returned in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub enum Taken {
     /// It is done, and the piece given back.
     Done,

@@ -7,7 +7,7 @@ use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
 use ccl_core::Result;
 use ccl_core::simd::{Piece, PieceMut};
-use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, misuse};
+use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Sent, misuse};
 use std::ops::Range;
 
 /// The sending end for one or more links.
@@ -127,7 +127,7 @@ impl Fabric for IbTransport {
 
     /// A piece that stays at home, for one link on which nothing is in the way, goes straight to the device.
     #[inline]
-    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
+    fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         let Some(sender) = self.senders.get(to.0 as usize) else {
             return Err(misuse::no_such_end(to.0));
         };
@@ -142,7 +142,7 @@ impl Fabric for IbTransport {
             } else {
                 self.send_by_slot(link, home, piece, tag);
             }
-            return Ok(true);
+            return Ok(Sent::Done);
         }
         self.send_in_steps(to, piece, tag)
     }
@@ -261,11 +261,11 @@ impl IbTransport {
 
     /// What is sent in steps where something may be in the way: several links, a choice of lanes, want of credit.
     #[inline(never)]
-    fn send_in_steps(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<bool> {
-        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(false) };
+    fn send_in_steps(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
+        let Some(slot) = self.reserve(to, piece.len())? else { return Ok(Sent::NoCredit) };
         slot.copy_from(piece);
         self.publish(to, tag)?;
-        Ok(true)
+        Ok(Sent::Done)
     }
 
     /// A slot of the pool. Credits that have come back unseen may free some, which are in the cache still.

@@ -3,7 +3,7 @@
 use super::config;
 use ccl_core::simd::Buffers;
 use ccl_core::transport::conformance::{connect, mesh, receive, send};
-use ccl_core::transport::{Fabric as _, LinkKey, ReceiverId, SenderId, Transport};
+use ccl_core::transport::{Fabric as _, LinkKey, ReceiverId, SenderId, Sent, Transport};
 use ccl_transport_ibverbs::{IbConfig, IbTransport, Work};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ pub fn message(key: LinkKey, number: u64) -> Vec<u8> {
 /// Sends a message, every other one in steps.
 fn put(t: &mut IbTransport, to: SenderId, bytes: &[u8], number: u64) -> bool {
     if number.is_multiple_of(2) {
-        return t.send(to, Buffers::new(bytes, &mut []).input(), number).unwrap();
+        return t.send(to, Buffers::new(bytes, &mut []).input(), number).unwrap() == Sent::Done;
     }
     send(t, to, bytes, number)
 }
