@@ -84,7 +84,8 @@ impl<F: Fabric + ?Sized> Member<F> {
     /// Whether the call is done, which begins with this.
     fn dash(&mut self, sequence: u64) -> Result<bool> {
         let buffers = buffers(&self.task, &self.send, &mut self.recv);
-        let begun = self.schedule.dash(&self.task, sequence, sequence, &mut *self.transport, &buffers)?;
+        let begun =
+            self.schedule.dash(&self.task, (sequence, sequence), 0, &mut *self.transport, &buffers)?;
         Ok(begun == Progress::Done)
     }
 

@@ -389,7 +389,8 @@ impl Communicator {
         let (schedule, tag) = (prepared.schedule, prepared.tag(self.sequence));
         let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
         let own = &mut self.plans.schedules[schedule];
-        let begun = own.dash(&prepared.task, tag, self.sequence, &mut self.routes, &buffers);
+        let begun =
+            own.dash(&prepared.task, (tag, self.sequence), self.room.looks(), &mut self.routes, &buffers);
         self.complete(schedule, begun, entry, &buffers)?;
         self.sequence += 1;
         Ok(())

@@ -140,7 +140,7 @@ impl Communicator {
         *issued += 1;
         let entry = record::begin(&self.recorder, &prepared.about, number);
         let (own, tag) = (&mut self.plans.schedules[schedule], prepared.tag(number));
-        let begun = own.dash(&prepared.task, tag, number, &mut self.routes, &operation.buffers);
+        let begun = own.dash(&prepared.task, (tag, number), 0, &mut self.routes, &operation.buffers);
         self.complete(schedule, begun, entry, &operation.buffers)
     }
 

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 impl Schedule {
     /// [`start`](Schedule::start), and with a call that is short enough a first [`step`](Schedule::step) at once, for a part of the
-    /// price. After `Done` no call runs; otherwise the call that has begun is to be stepped.
+    /// price. Once it has sent all that it sends, it looks `looks` times more for each piece that has not come. After `Done` no
+    /// call runs; otherwise the call that has begun is to be stepped.
     #[inline(always)]
     pub fn dash<F: Fabric + ?Sized>(
         &mut self,
         task: &Arc<Task>,
-        tag: u64,
-        sequence: u64,
+        (tag, sequence): (u64, u64),
+        looks: u32,
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<Progress> {
@@ -29,9 +30,15 @@ impl Schedule {
         self.share = Share::WHOLE;
         // Moves lie in the order of their lanes, which matter only where one stops.
         for (at, quick) in task.quick.iter().enumerate() {
-            match quick.try_move(&task.reducer, tag, fabric, buffers) {
-                Tried::Made => {}
-                stopped => return self.stop((at as u32, stopped), (task, tag, sequence), fabric, buffers),
+            let mut looks = if at >= task.all_sent { looks } else { 0 };
+            loop {
+                match quick.try_move(&task.reducer, tag, fabric, buffers) {
+                    Tried::Made => break,
+                    Tried::Waits(_) if looks > 0 => looks -= 1,
+                    stopped => {
+                        return self.stop((at as u32, stopped), (task, tag, sequence), fabric, buffers);
+                    }
+                }
             }
         }
         Ok(Progress::Done)
@@ -97,16 +104,46 @@ mod tests {
     use crate::engine::Layout;
     use crate::error::ErrorKind;
     use crate::plan::{Collective, Spec};
+    use crate::simd::PieceMut;
     use crate::simd::Reducer;
     use crate::transport::conformance::{connect, mesh};
-    use crate::transport::{LocalHub, LocalTransport};
+    use crate::transport::{Arrival, LocalHub, LocalTransport, ReceiverId, SenderId};
     use crate::{DataType, ReduceOp};
 
     const RANKS: u32 = 2;
     const CREDITS: u32 = 4;
 
-    struct Member {
+    /// Looks of a call at what has not come.
+    const LOOKS: u32 = 3;
+
+    /// Pieces come late: only after so many looks.
+    struct Late {
         transport: LocalTransport,
+        looks: u32,
+        in_vain: u32,
+    }
+
+    impl Fabric for Late {
+        fn reserve(&mut self, to: SenderId, len: usize) -> Result<Option<PieceMut>> {
+            self.transport.reserve(to, len)
+        }
+
+        fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
+            self.transport.publish(to, tag)
+        }
+
+        fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
+            self.looks += 1;
+            if self.looks <= self.in_vain { Ok(None) } else { self.transport.peek(from) }
+        }
+
+        fn release(&mut self, from: ReceiverId) -> Result<()> {
+            self.transport.release(from)
+        }
+    }
+
+    struct Member {
+        transport: Late,
         schedule: Schedule,
         task: Arc<Task>,
         send: [u8; 8],
@@ -116,7 +153,7 @@ mod tests {
     impl Member {
         fn dash(&mut self, tag: u64) -> Result<Progress> {
             let buffers = Buffers::new(&self.send, &mut self.recv);
-            self.schedule.dash(&self.task, tag, 1, &mut self.transport, &buffers)
+            self.schedule.dash(&self.task, (tag, 1), LOOKS, &mut self.transport, &buffers)
         }
 
         fn step(&mut self) -> Result<Progress> {
@@ -139,6 +176,7 @@ mod tests {
             let task =
                 Arc::new(schedule.task(layout, Reducer::new(DataType::U8, op, RANKS).unwrap()).unwrap());
             let send = [1, 2, 3, 4, 5, 6, 7, 8].map(|byte| byte + 10 * rank as u8);
+            let transport = Late { transport, looks: 0, in_vain: 0 };
             Member { transport, schedule, task, send, recv: [0; 8] }
         })
     }
@@ -172,6 +210,20 @@ mod tests {
             assert_eq!(m[0].step().unwrap(), Progress::Done);
             assert!(m.iter().all(|member| member.recv[..4] == SUM), "{:?}", m.each_ref().map(|m| m.recv));
         }
+    }
+
+    #[test]
+    fn who_has_sent_looks_for_a_while() {
+        let mut m = members(Collective::AllReduce, ReduceOp::Sum);
+        assert_eq!(m[0].dash(7).unwrap(), Progress::Blocked);
+        assert_eq!(m[0].transport.looks, 1 + LOOKS);
+        m[1].transport.in_vain = LOOKS;
+        assert_eq!(m[1].dash(7).unwrap(), Progress::Done);
+        assert_eq!(m[0].step().unwrap(), Progress::Done);
+
+        let mut m = members(Collective::Broadcast, ReduceOp::Sum);
+        assert_eq!(m[1].dash(7).unwrap(), Progress::Blocked);
+        assert_eq!(m[1].transport.looks, 1, "who only receives looks once");
     }
 
     #[test]

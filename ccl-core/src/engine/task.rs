@@ -26,6 +26,8 @@ pub struct Task {
     pub(super) quick: Box<[Quick]>,
     /// Whether they are all that the call comes to.
     pub(super) is_brief: bool,
+    /// From which of them on nothing is sent any more; none if nothing is sent at all.
+    pub(super) all_sent: usize,
     /// What the program is run in.
     pub(super) stages: Box<[StageInCall]>,
     /// Whether some of them are of one lane.
@@ -122,10 +124,12 @@ impl Schedule {
             false => Quick::No,
         });
         let quick: Box<[Quick]> = quick.collect();
+        let last_sent = quick.iter().rposition(|quick| matches!(quick, Quick::Send { .. }));
         let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
         let divides = machine.reduces && reducer.divides();
         Ok(Task {
             is_brief: !offers && !divides && quick.iter().all(|quick| !matches!(quick, Quick::No)),
+            all_sent: last_sent.map_or(usize::MAX, |last| last + 1),
             quick,
             stages,
             is_staged,
