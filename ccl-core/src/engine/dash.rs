@@ -28,6 +28,13 @@ impl Schedule {
         }
         self.take(task)?;
         self.share = Share::WHOLE;
+        // As a root has it, and each end of a transfer: without the loop's places a root's broadcast of 8 bytes takes 0.86 of the time.
+        if let [only] = &*task.quick {
+            return match only.try_move(&task.reducer, tag, fabric, buffers) {
+                Tried::Made => Ok(Progress::Done),
+                stopped => self.stop((0, stopped), (task, tag, sequence), fabric, buffers),
+            };
+        }
         // Moves lie in the order of their lanes, which matter only where one stops.
         for (at, quick) in task.quick.iter().enumerate() {
             let mut looks = if at >= task.all_sent { looks } else { 0 };
