@@ -111,8 +111,7 @@ mod tests {
     use crate::engine::Layout;
     use crate::error::ErrorKind;
     use crate::plan::{Collective, Spec};
-    use crate::simd::PieceMut;
-    use crate::simd::Reducer;
+    use crate::simd::{PieceMut, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{Arrival, LocalHub, LocalTransport, ReceiverId, SenderId};
     use crate::{DataType, ReduceOp};

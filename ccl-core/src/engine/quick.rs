@@ -127,39 +127,41 @@ impl Quick {
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Tried {
-        // One after the other: two comparisons cost less than a jump through a table.
-        if let Quick::Send { from, keep, to, at } = self {
-            let piece = from.piece(buffers);
-            match fabric.send(*to, piece, tag) {
-                Ok(Sent::Done) => {}
-                Ok(Sent::NoCredit) => return Tried::Waits(*at),
-                Err(error) => return Tried::Failed(error),
-            }
-            // In place it is where it is to be kept.
-            if let Some(keep) = keep
-                && !ptr::eq(buffers.output().as_mut_ptr().wrapping_add(keep.at), piece.as_ptr())
-            {
-                buffers.output().slice(keep.at, keep.len).copy_from(piece);
-            }
-        } else if let Quick::Take { from, own, into, at } = self {
-            let sink = buffers.output().slice(into.at, into.len);
-            let merge = match own {
-                None => Merge::copy(sink),
-                Some(Own { part, is_first }) => {
-                    let own = Source { piece: part.piece(buffers), scaled: part.is_input };
-                    Merge::combine(reducer, own, *is_first, sink)
+        match self {
+            Quick::Send { from, keep, to, at } => {
+                let piece = from.piece(buffers);
+                match fabric.send(*to, piece, tag) {
+                    Ok(Sent::Done) => {}
+                    Ok(Sent::NoCredit) => return Tried::Waits(*at),
+                    Err(error) => return Tried::Failed(error),
                 }
-            };
-            match fabric.take(*from, tag, &merge) {
-                Ok(Taken::Done) => {}
-                Ok(Taken::NotYet) => return Tried::Waits(*at),
-                Ok(Taken::Another) => return Tried::Unforeseen,
-                Err(error) => return Tried::Failed(error),
+                // In place it is where it is to be kept.
+                if let Some(keep) = keep
+                    && !ptr::eq(buffers.output().as_mut_ptr().wrapping_add(keep.at), piece.as_ptr())
+                {
+                    buffers.output().slice(keep.at, keep.len).copy_from(piece);
+                }
             }
-        } else if let Quick::Keep { from, into } = self {
-            buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
-        } else {
-            return Tried::Unforeseen;
+            Quick::Take { from, own, into, at } => {
+                let sink = buffers.output().slice(into.at, into.len);
+                let merge = match own {
+                    None => Merge::copy(sink),
+                    Some(Own { part, is_first }) => {
+                        let own = Source { piece: part.piece(buffers), scaled: part.is_input };
+                        Merge::combine(reducer, own, *is_first, sink)
+                    }
+                };
+                match fabric.take(*from, tag, &merge) {
+                    Ok(Taken::Done) => {}
+                    Ok(Taken::NotYet) => return Tried::Waits(*at),
+                    Ok(Taken::Another) => return Tried::Unforeseen,
+                    Err(error) => return Tried::Failed(error),
+                }
+            }
+            Quick::Keep { from, into } => {
+                buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
+            }
+            Quick::No => return Tried::Unforeseen,
         }
         Tried::Made
     }
