@@ -64,8 +64,7 @@ impl Work {
         let bytes = |blocks: u32| blocks as usize * call.count * call.dtype.size();
         let input = bytes(call.collective.input_blocks(ranks, rank, call.root));
         let output = bytes(call.collective.output_blocks(ranks, rank, call.root));
-        let mut memory =
-            [Memory::new(self.mapped, input.max(output))?, Memory::new(self.mapped, output.max(1))?];
+        let mut memory = [Memory::new(self.mapped, input.max(output))?, Memory::new(self.mapped, output)?];
         let [send, recv] = memory.each_mut().map(Memory::bytes);
         for buffer in [&send, &recv] {
             println!("buffer {:p} {}", buffer.as_ptr(), buffer.len());
@@ -116,13 +115,10 @@ fn is_first(name: &str, [first, second]: [&str; 2]) -> Outcome<bool> {
 }
 
 fn main() -> Outcome<()> {
-    let name: String = option("--collective")?;
-    let named = |collective: &Collective| collective.to_string() == name;
-    let collective =
-        Collective::ALL.into_iter().find(named).ok_or_else(|| format!("no collective is named {name}"))?;
+    let collective: Collective = option("--collective")?;
     let (ranks, bytes): (u32, usize) = (option("--ranks")?, option("--bytes")?);
     let blocks = collective.input_blocks(ranks, 0, 0).max(collective.output_blocks(ranks, 0, 0));
-    let count = bytes / blocks.max(1) as usize / size_of::<f32>();
+    let count = bytes / blocks as usize / size_of::<f32>();
     let work = Work {
         call: Call { collective, count, dtype: DataType::F32, op: ReduceOp::Sum, root: 0 },
         algorithm: option("--algorithm")?,

@@ -3,6 +3,7 @@
 //!
 //! What is watched is `ccl/examples/copies.rs`.
 
+use crate::counts::{NO_REP_MOVSB, numbers};
 use crate::shell::{command, root, target};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -61,7 +62,7 @@ pub(crate) fn check() -> Result<u64, String> {
         );
         println!("{line}");
         let _ = writeln!(now, "{line}");
-        match numbers(&recorded, case) {
+        match numbers::<f64, 4>(&recorded, case) {
             Some(before) if (0..4).all(|i| moved[i] <= before[i] + TOLERANCE) => passed += 1,
             Some(before) => worse.push(format!("{line} where it says {before:?}")),
             None => worse.push(format!("{line} where it says nothing")),
@@ -73,14 +74,6 @@ pub(crate) fn check() -> Result<u64, String> {
         return Ok(passed);
     }
     Err(format!("{RECORD}:\n{}\nFind out why, or copy {} there", worse.join("\n"), fresh.display()))
-}
-
-/// The recorded numbers of a case.
-fn numbers(recorded: &str, case: &[&str; 6]) -> Option<[f64; 4]> {
-    let mut rows = recorded.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row.starts_with(case))?;
-    let numbers: Option<Vec<f64>> = row[case.len()..].iter().map(|word| word.parse().ok()).collect();
-    numbers?.try_into().ok()
 }
 
 /// What is stored in slots, loaded from them, stored in buffers and loaded from them, by the bytes of the case on all ranks; or why nobody knows.
@@ -109,8 +102,7 @@ fn watch(case: &[&str; 6]) -> Watched {
 
 fn watch_program(line: &str, case: &[&str; 6]) -> Watched {
     let mut child = command(line)
-        // Valgrind tells of each byte of a `rep movsb`: keep the C library from copying that way.
-        .env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824")
+        .envs([NO_REP_MOVSB])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -192,9 +184,10 @@ mod tests {
     fn recorded_numbers_are_found_by_all_of_a_case() {
         let recorded = "# all_reduce ring 2 8 mapped in 9 9 9 9\nall_reduce ring  2  64  mapped  in  0.00  0.01  1.00  2.00\n";
         let case = |bytes, place| ["all_reduce", "ring", "2", bytes, "mapped", place];
-        assert_eq!(numbers(recorded, &case("64", "in")), Some([0.0, 0.01, 1.0, 2.0]));
-        assert_eq!(numbers(recorded, &case("6", "in")), None);
-        assert_eq!(numbers(recorded, &case("64", "out")), None);
-        assert_eq!(numbers(recorded, &case("8", "in")), None);
+        let numbers = |bytes, place| numbers::<f64, 4>(recorded, &case(bytes, place));
+        assert_eq!(numbers("64", "in"), Some([0.0, 0.01, 1.0, 2.0]));
+        assert_eq!(numbers("6", "in"), None);
+        assert_eq!(numbers("64", "out"), None);
+        assert_eq!(numbers("8", "in"), None);
     }
 }

@@ -9,6 +9,7 @@ use crate::shell::{command, read, root, run, target};
 use crate::tally::Outcome;
 use crate::tools;
 use std::fmt::Write as _;
+use std::str::FromStr;
 
 /// Links, bytes, and a number of calls that is a multiple of how often slots, credits, receives and completions come round.
 const CASES: [(&str, u64, u64); 5] =
@@ -21,6 +22,9 @@ const COUNTED: [&str; 4] = [
     "ccl_fake_ibverbs::ffi::queue_pair::post_recv",
     "ccl_fake_ibverbs::ffi::queue_pair::poll_cq",
 ];
+/// Valgrind counts each byte of a `rep movsb`: keeps the C library from copying that way.
+pub(crate) const NO_REP_MOVSB: (&str, &str) =
+    ("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824");
 /// Where the instructions of each case stand, for people and for comparison.
 const RECORD: &str = "benches/instructions.txt";
 const HEADER: &str = "\
@@ -117,10 +121,15 @@ fn instructions() -> Result<u64, String> {
 
 /// The recorded number of links, kernels and bytes.
 fn number(recorded: &str, case: [&str; 3]) -> Option<u64> {
-    let lines = recorded.lines().filter(|line| !line.starts_with('#'));
-    let mut rows = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row.len() == 4 && row[..3] == case)?;
-    row[3].parse().ok()
+    numbers(recorded, &case).map(|[number]| number)
+}
+
+/// What a record's line says after the words that name a case, if it is so many numbers.
+pub(crate) fn numbers<T: FromStr, const N: usize>(recorded: &str, case: &[&str]) -> Option<[T; N]> {
+    let mut rows = recorded.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.starts_with(case))?;
+    let numbers: Option<Vec<T>> = row[case.len()..].iter().map(|word| word.parse().ok()).collect();
+    numbers?.try_into().ok()
 }
 
 /// Which kernels ran, and the instructions of all warm-up and counted calls on both ranks, without the set-up.
@@ -132,9 +141,7 @@ fn total(links: &str, bytes: u64, calls: u64) -> Result<(String, u64), String> {
         out.display(),
         example(links, bytes, calls)
     );
-    // Valgrind counts each byte of a `rep movsb`: keep the C library from copying that way.
-    let tunable = "glibc.cpu.x86_rep_movsb_threshold=1073741824";
-    let printed = read(command(&line).env("GLIBC_TUNABLES", tunable))?;
+    let printed = read(command(&line).envs([NO_REP_MOVSB]))?;
     let kernels = printed.lines().find_map(|line| line.strip_prefix("kernels ")).ok_or("no kernels named")?;
     let text = std::fs::read_to_string(&out).map_err(|e| format!("{}: {e}", out.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
