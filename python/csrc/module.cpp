@@ -1,4 +1,5 @@
 // The Python module.
+#include "ending.hpp"
 #include "process_group.hpp"
 #include "shared_memory.hpp"
 #include "transfers.hpp"
@@ -30,6 +31,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     return py::make_tuple(bytes.used, bytes.reserved);
   });
 
+  module.def(
+      "shut_down_all",
+      &rdmaccl::ending::shut_down_all,
+      py::call_guard<py::gil_scoped_release>(),
+      py::arg("grace"));
+
   auto group = py::class_<ProcessGroupRdmaccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupRdmaccl>>(
       module, "ProcessGroupRdmaccl", "A process group on rdmaccl");
 
@@ -55,7 +62,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   group
       .def(
-          py::init<c10::intrusive_ptr<c10d::Store>, int, int, c10::intrusive_ptr<Options>>(),
+          py::init(&ProcessGroupRdmaccl::create),
           py::call_guard<py::gil_scoped_release>(),
           py::arg("store"),
           py::arg("rank"),

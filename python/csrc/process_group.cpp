@@ -4,6 +4,7 @@
 
 #include "process_group.hpp"
 
+#include "ending.hpp"
 #include "errors.hpp"
 #include "make.hpp"
 #include "transfers.hpp"
@@ -27,6 +28,16 @@ std::string token_of(const cclUniqueId& id) {
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupRdmaccl::Options::clone() const {
   return c10::make_intrusive<Options>(*this);
+}
+
+c10::intrusive_ptr<ProcessGroupRdmaccl> ProcessGroupRdmaccl::create(
+    c10::intrusive_ptr<c10d::Store> store,
+    int rank,
+    int size,
+    c10::intrusive_ptr<Options> options) {
+  auto group = c10::make_intrusive<ProcessGroupRdmaccl>(std::move(store), rank, size, std::move(options));
+  ending::enroll(group);
+  return group;
 }
 
 ProcessGroupRdmaccl::ProcessGroupRdmaccl(
@@ -205,8 +216,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupRdmaccl::split(
       options->group_name = opts->group_name;
     }
   }
-  return c10::make_intrusive<ProcessGroupRdmaccl>(
-      store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), options);
+  return create(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), options);
 }
 
 void ProcessGroupRdmaccl::abort() {

@@ -39,6 +39,13 @@ class ProcessGroupRdmaccl : public c10d::Backend {
   using Lists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  // Joins the group; it is shut down at the latest when the program ends.
+  static c10::intrusive_ptr<ProcessGroupRdmaccl> create(
+      c10::intrusive_ptr<c10d::Store> store,
+      int rank,
+      int size,
+      c10::intrusive_ptr<Options> options);
+  // Without that last.
   ProcessGroupRdmaccl(
       c10::intrusive_ptr<c10d::Store> store,
       int rank,

@@ -129,26 +129,67 @@ def destroyed_by_its_own_work(backend: str) -> None:
 
 
 # A whole interpreter, which ends as any program does.
-FORGETFUL = """
-import sys, torch, torch.distributed as dist
+PROGRAM = """
+import os, sys, torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
-from failures import initialise
-initialise({backend!r}, {rank}, {world}, {file!r})
+from failures import initialise, telling
+rank = {rank}
+initialise({backend!r}, rank, 2, {file!r})
 dist.all_reduce(torch.ones(4))
-work = dist.all_reduce(torch.ones(4), async_op=True)
+{rest}
+"""
+
+# Calls end while the interpreter does: enough of them, and one that nothing comes for. A forked child has none of them.
+FORGETFUL = """
 dist.new_group()
+dist.irecv(torch.ones(4), 1 - rank)
+dist.all_reduce(torch.ones(4), async_op=True).wait()
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+for _ in range(200):
+    dist.all_reduce(torch.ones(1 << 19), async_op=True).get_future().then(lambda _: None)
 sys.exit(7)
 """
+
+# Rank 0 ends in this way, while rank 1 stays away from its call until it is told.
+DESERTER = """
+if rank == 0:
+    dist.all_reduce(torch.ones(4), async_op=True)
+    {end}
+sys.stdin.read()
+print(telling(lambda: dist.all_reduce(torch.ones(4))).text)
+dist.destroy_process_group()
+"""
+
+
+def programs(backend: str, folder: str, rest: str) -> list[subprocess.Popen[str]]:
+    """Two ranks, whose programs go on in this way."""
+    here, file = os.path.dirname(os.path.abspath(__file__)), os.path.join(folder, "store")
+    texts = [PROGRAM.format(tests=here, backend=backend, rank=rank, file=file, rest=rest) for rank in range(2)]
+    pipe = subprocess.PIPE
+    return [subprocess.Popen([sys.executable, "-c", text], stdin=pipe, stdout=pipe, stderr=pipe, text=True) for text in texts]
 
 
 def no_destroy(backend: str) -> None:
     """Programs that end without destroying their group, or waiting for it, end nevertheless, and as they say."""
-    with tempfile.TemporaryDirectory() as folder:
-        file, tests = os.path.join(folder, "store"), os.path.dirname(os.path.abspath(__file__))
-        programs = [FORGETFUL.format(tests=tests, backend=backend, rank=rank, world=2, file=file) for rank in range(2)]
-        running = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
-        codes = {rank: process.wait(60) for rank, process in enumerate(running)}
-    expect(codes == {0: 7, 1: 7}, "every program ends with its code", codes)
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as folder:
+            running = programs(backend, folder, FORGETFUL)
+            said = {rank: process.communicate(timeout=60)[1] for rank, process in enumerate(running)}
+        expect([process.returncode for process in running] == [7, 7], "every program ends with its code", said)
+
+
+def no_wait(backend: str) -> None:
+    """Who ends without waiting for a call that another rank has still to make ends all the same, and that rank learns of it."""
+    for end, code, warns in (("sys.exit(7)", 7, True), ("raise SystemError()", 1, False)):
+        with tempfile.TemporaryDirectory() as folder:
+            deserter, other = programs(backend, folder, DESERTER.format(end=end))
+            said = {0: deserter.communicate(timeout=60)[1], 1: other.communicate(timeout=60)[0]}
+        expect(deserter.returncode == code and other.returncode == 0, f"{end}: both end as they say", said)
+        expect(("they are aborted, here and on the other" in said[0]) == warns, f"{end}: whether it warns", said)
+        expect("rank 0 has aborted" in said[1], f"{end}: the other rank learns of it", said)
 
 
 def outcomes(backend: str, names: list[str]) -> list[Outcome]:
@@ -157,5 +198,6 @@ def outcomes(backend: str, names: list[str]) -> list[Outcome]:
         "abort_then_again": abort_then_again,
         "destroyed_by_its_own_work": destroyed_by_its_own_work,
         "end_without_destroy": no_destroy,
+        "end_without_wait": no_wait,
     }
     return scenarios(backend, names, of)

@@ -6,11 +6,13 @@ The backend is C++ on classes of PyTorch that change from minor version to minor
 the one for exactly this torch is loaded, or none.
 """
 
+import atexit
 import importlib
 import os
 import re
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +25,9 @@ import torch.distributed
 __all__ = ["ProcessGroupRdmaccl", "register", "shared_bytes", "shared_memory"]
 
 _HERE = Path(__file__).parent
+
+# How long a program that ends waits for its calls. One that fails does not: its peers learn of it at once.
+_GRACE = timedelta(seconds=5)
 
 
 def _minor(version: str) -> tuple[int, int]:
@@ -122,6 +127,20 @@ def register() -> None:
     if "RDMACCL" not in torch.distributed.Backend._plugins:
         torch.distributed.Backend.register_backend("rdmaccl", _create, extended_api=True, devices=["cpu", "cuda"])
         _records_itself()
+
+
+@atexit.register
+def _end() -> None:
+    """Shuts down the groups that the program has not destroyed: none of their threads may outlive the interpreter."""
+    fails = getattr(sys, "last_value", None) is not None
+    late = _module.shut_down_all(timedelta(0) if fails else _GRACE)
+    if late and not fails:
+        warnings.warn(
+            f"rdmaccl: the program ends while calls of its process groups ({', '.join(late)}) are not over; they are aborted, here "
+            "and on the other ranks. Wait for them, and call torch.distributed.destroy_process_group()",
+            RuntimeWarning,
+            stacklevel=1,
+        )
 
 
 register()
