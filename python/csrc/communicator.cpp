@@ -67,8 +67,17 @@ Communicator::~Communicator() {
   close();
 }
 
+void Communicator::fail(cclResult_t result, const Doing& call) const {
+  if (closed_) {
+    raise(std::string(call.what) + ": the process group was shut down");
+  }
+  raise(result, call);
+}
+
 void Communicator::set_timeout(milliseconds timeout) {
-  check(cclCommSetTimeout(comm_, in_milliseconds(timeout)), "rdmaccl: setting a timeout");
+  if (const auto result = cclCommSetTimeout(comm_, in_milliseconds(timeout)); result != cclSuccess) {
+    fail(result, Doing{"rdmaccl: setting a timeout"});
+  }
   timeout_.store(timeout, std::memory_order_relaxed);
 }
 
@@ -87,6 +96,9 @@ void Communicator::enqueue(
     const char* doing) {
   auto pending = std::make_unique<Pending>(Pending{std::move(work), std::move(after), {doing, timeout}});
   const std::lock_guard lock(order_);
+  if (closed_) {
+    fail(cclInvalidUsage, pending->doing);
+  }
   if (timeout != timeout_.load(std::memory_order_relaxed)) {
     set_timeout(timeout);
   }

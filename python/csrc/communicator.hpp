@@ -46,7 +46,9 @@ class Communicator {
       set_timeout(timeout);
     }
     const Doing call{doing, timeout};
-    check(issue(cclStream_t{}), call);
+    if (const auto result = issue(cclStream_t{}); result != cclSuccess) [[unlikely]] {
+      fail(result, call);
+    }
   }
 
   // Makes a call on the stream. When it is over, `after` is run on the stream's thread, if the call went well, and then the
@@ -77,6 +79,8 @@ class Communicator {
  private:
   void set_timeout(milliseconds timeout);
   cclStream_t stream();
+  // What a call came to: of one that comes too late, the library knows only a handle that is none any more.
+  [[noreturn]] void fail(cclResult_t result, const Doing& call) const;
 
   Settings settings_;
   // Written by the library while it joins.

@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from failures import expect, initialise, on_ranks, scenarios
+from failures import expect, initialise, on_ranks, scenarios, telling
 from harness import Outcome
 
 WORLD = 3
@@ -128,6 +128,22 @@ def destroyed_by_its_own_work(backend: str) -> None:
     expect(seen == {0: "done", 1: "done"}, "both ranks come through", seen)
 
 
+def after_the_end(backend: str) -> None:
+    """Calls on a group that was shut down say that it was, those that block and those that do not."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def main(rank: int) -> str:
+            initialise(backend, rank, 2, os.path.join(folder, "store"))
+            dist.barrier()
+            dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).shutdown()
+            told = [telling(lambda: dist.all_reduce(torch.ones(4), async_op=later)).text for later in (False, True)]
+            told.append(telling(lambda: dist.send(torch.ones(4), 1 - rank)).text)
+            return "; ".join(told)
+
+        seen = on_ranks(2, main)
+    expect(all(text.count("shut down") == 3 for text in seen.values()) and len(seen) == 2, "each call says it", seen)
+
+
 # A whole interpreter, which ends as any program does.
 PROGRAM = """
 import os, sys, torch, torch.distributed as dist
@@ -196,6 +212,7 @@ def outcomes(backend: str, names: list[str]) -> list[Outcome]:
         "twenty_groups_one_after_the_other": again_and_again,
         "abort_then_again": abort_then_again,
         "destroyed_by_its_own_work": destroyed_by_its_own_work,
+        "after_the_end": after_the_end,
         "end_without_destroy": no_destroy,
         "end_without_wait": no_wait,
     }
