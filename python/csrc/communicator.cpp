@@ -75,9 +75,7 @@ void Communicator::fail(cclResult_t result, const Doing& call) const {
 }
 
 void Communicator::set_timeout(milliseconds timeout) {
-  if (const auto result = cclCommSetTimeout(comm_, in_milliseconds(timeout)); result != cclSuccess) {
-    fail(result, Doing{"rdmaccl: setting a timeout"});
-  }
+  check_call(cclCommSetTimeout(comm_, in_milliseconds(timeout)), Doing{"rdmaccl: setting a timeout"});
   timeout_.store(timeout, std::memory_order_relaxed);
 }
 
@@ -96,13 +94,14 @@ void Communicator::enqueue(
     const char* doing) {
   auto pending = std::make_unique<Pending>(Pending{std::move(work), std::move(after), {doing, timeout}});
   const std::lock_guard lock(order_);
+  // Nobody would destroy a stream that is made from now on.
   if (closed_) {
     fail(cclInvalidUsage, pending->doing);
   }
   if (timeout != timeout_.load(std::memory_order_relaxed)) {
     set_timeout(timeout);
   }
-  check(issue(stream()), pending->doing);
+  check_call(issue(stream()), pending->doing);
   check(cclHostStreamAddCallback(stream_, over, pending.get()), doing);
   // The callback's from now on.
   static_cast<void>(pending.release());

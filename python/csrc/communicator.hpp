@@ -46,9 +46,7 @@ class Communicator {
       set_timeout(timeout);
     }
     const Doing call{doing, timeout};
-    if (const auto result = issue(cclStream_t{}); result != cclSuccess) [[unlikely]] {
-      fail(result, call);
-    }
+    check_call(issue(cclStream_t{}), call);
   }
 
   // Makes a call on the stream. When it is over, `after` is run on the stream's thread, if the call went well, and then the
@@ -64,7 +62,7 @@ class Communicator {
     if (timeout != timeout_.load(std::memory_order_relaxed)) {
       set_timeout(timeout);
     }
-    check(issue(stream), Doing{doing, timeout});
+    check_call(issue(stream), Doing{doing, timeout});
   }
 
   // Ends all calls, here and at the other ranks.
@@ -79,7 +77,12 @@ class Communicator {
  private:
   void set_timeout(milliseconds timeout);
   cclStream_t stream();
-  // What a call came to: of one that comes too late, the library knows only a handle that is none any more.
+  void check_call(cclResult_t result, const Doing& call) const {
+    if (result != cclSuccess) [[unlikely]] {
+      fail(result, call);
+    }
+  }
+  // Of a call that comes too late the library knows only a handle that is none any more.
   [[noreturn]] void fail(cclResult_t result, const Doing& call) const;
 
   Settings settings_;
