@@ -4,6 +4,9 @@ use super::number::{Integer, Value};
 
 /// A reduction operator on values of type `V`.
 pub(super) trait Op<V>: 'static {
+    /// Whether contributions may be scaled, as means and `PreMulSum` want it: other kernels do without that path.
+    const SCALES: bool = false;
+
     fn combine(a: V, b: V) -> V;
 }
 
@@ -16,6 +19,8 @@ pub(super) struct Or;
 pub(super) struct ExclusiveOr;
 
 impl<V: Value> Op<V> for Sum {
+    const SCALES: bool = true;
+
     #[inline(always)]
     fn combine(a: V, b: V) -> V {
         a.add(b)

@@ -21,7 +21,7 @@ use std::arch::asm;
 pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
-        match pair::<N>(job) {
+        match pair::<N, O>(job) {
             Some(pieces) => all::<N, O, W>(pieces, job.bytes),
             None => wide::neon::<N, O, W>(job),
         }
@@ -35,7 +35,7 @@ pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
-        match pair::<N>(job) {
+        match pair::<N, O>(job) {
             Some(pieces) => all::<N, O, W>(pieces, job.bytes),
             None => wide::avx2::<N, O, W>(job),
         }
@@ -49,7 +49,7 @@ pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
-        match pair::<N>(job) {
+        match pair::<N, O>(job) {
             Some(pieces) => all::<N, O, W>(pieces, job.bytes),
             None => wide::avx512::<N, O, W>(job),
         }
@@ -61,9 +61,11 @@ type Pieces = (*const u8, *const u8, *mut u8);
 
 /// The pieces of a job that is made here.
 #[inline(always)]
-fn pair<N: Number>(job: &Job<'_>) -> Option<Pieces> {
+fn pair<N: Number, O: Op<N::Value>>(job: &Job<'_>) -> Option<Pieces> {
     match (job.sources, job.sinks) {
-        ([first, second], [sink]) if N::BLOCKS && !N::PACKED && job.factor.is_none() && !job.streams => {
+        ([first, second], [sink])
+            if N::BLOCKS && !N::PACKED && job.factor::<N::Value, O>().is_none() && !job.streams =>
+        {
             Some((first.piece.as_ptr(), second.piece.as_ptr(), sink.as_mut_ptr()))
         }
         _ => None,

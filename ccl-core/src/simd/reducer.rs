@@ -2,7 +2,8 @@
 
 use super::copy::copy;
 use super::narrow::{Brain, E4m3, E5m2, Half};
-use super::op::{And, ExclusiveOr, Max, Min, Or, Prod, Sum};
+use super::number::Value;
+use super::op::{And, ExclusiveOr, Max, Min, Op, Or, Prod, Sum};
 use super::ordered::Ordered;
 #[cfg(target_arch = "x86_64")]
 use super::packed::{Brains, Halves};
@@ -44,6 +45,14 @@ pub(super) struct Job<'a> {
     pub(super) factor: Option<u64>,
     /// Whether sinks are written as they want it; else into the caches.
     pub(super) streams: bool,
+}
+
+impl Job<'_> {
+    /// The factor as a value, where the operator has one.
+    #[inline(always)]
+    pub(super) fn factor<V: Value, O: Op<V>>(&self) -> Option<V> {
+        if O::SCALES { self.factor.map(V::from_bits) } else { None }
+    }
 }
 
 /// # Safety

@@ -11,7 +11,7 @@ use super::reducer::Job;
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size.
 pub(super) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
-    let factor = job.factor.map(N::Value::from_bits);
+    let factor = job.factor::<N::Value, O>();
     let elements = job.bytes / size_of::<N>();
     for i in 0..elements {
         // SAFETY: element `i` lies inside the pieces; all sources are read before a sink is written, so

@@ -117,9 +117,9 @@ unsafe fn rest<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize) {
     // SAFETY: the caller's promise. All sources are read before a sink is written.
     unsafe {
         let (first, others) = job.sources.split_first().unwrap_unchecked();
-        let mut sum = padded::<N>(job, first, at, len);
+        let mut sum = padded::<N, O>(job, first, at, len);
         for source in others {
-            sum = O::combine(sum, padded::<N>(job, source, at, len));
+            sum = O::combine(sum, padded::<N, O>(job, source, at, len));
         }
         let result = N::narrow(sum);
         for sink in job.sinks {
@@ -133,12 +133,17 @@ unsafe fn rest<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize) {
 /// # Safety
 /// The source has these bytes, fewer than an element of `N`.
 #[inline(always)]
-unsafe fn padded<N: Number>(job: &Job<'_>, source: &Source, at: usize, len: usize) -> N::Value {
+unsafe fn padded<N: Number, O: Op<N::Value>>(
+    job: &Job<'_>,
+    source: &Source,
+    at: usize,
+    len: usize,
+) -> N::Value {
     // SAFETY: the caller's promise.
     unsafe {
         let value = N::part(source.piece.as_ptr().add(at), len).widen();
-        match job.factor {
-            Some(factor) if source.scaled => value.multiply(N::Value::from_bits(factor)),
+        match job.factor::<N::Value, O>() {
+            Some(factor) if source.scaled => value.multiply(factor),
             _ => value,
         }
     }
@@ -158,8 +163,7 @@ unsafe fn strip<N: Number, O: Op<N::Value>, const W: usize, const B: usize, cons
     unsafe {
         let (first, others) = job.sources.split_first().unwrap_unchecked();
         let mut sum = load::<N, W, B>(first.piece.as_ptr().cast::<N>().add(at));
-        if let Some(factor) = job.factor {
-            let factor = N::Value::from_bits(factor);
+        if let Some(factor) = job.factor::<N::Value, O>() {
             if first.scaled {
                 scale(&mut sum, factor);
             }
@@ -209,9 +213,9 @@ unsafe fn run<N: Number, O: Op<N::Value>>(job: &Job<'_>, at: usize, len: usize) 
     // SAFETY: the caller's promise. All sources are read before a sink is written, so that a sink may be a
     // source; the results are filled, since there is a source.
     unsafe {
-        match job.factor {
+        match job.factor::<N::Value, O>() {
             None => fold::<N, O, false>(job.sources, at, results, N::Value::one()),
-            Some(factor) => fold::<N, O, true>(job.sources, at, results, N::Value::from_bits(factor)),
+            Some(factor) => fold::<N, O, true>(job.sources, at, results, factor),
         }
         for sink in job.sinks {
             // As bytes: no alignment is promised.
