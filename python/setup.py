@@ -27,7 +27,8 @@ def library() -> Path:
     if given := os.environ.get("RDMACCL_LIBRARY"):
         return Path(given)
     profile = os.environ.get("RDMACCL_CARGO_PROFILE", "release")
-    subprocess.run(["cargo", "build", "--locked", "--profile", profile, "-p", "ccl-ffi"], cwd=ROOT, check=True)
+    # Of the whole workspace, as all else is built: of one package, crates would have other features, and be compiled once more.
+    subprocess.run(["cargo", "build", "--locked", "--profile", profile, "--workspace", "--lib"], cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / ("debug" if profile == "dev" else profile) / "librdmaccl.so"
 

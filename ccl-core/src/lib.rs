@@ -30,7 +30,6 @@ pub mod element;
 pub mod engine;
 pub mod error;
 pub mod flight;
-#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod monitor;

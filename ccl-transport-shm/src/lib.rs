@@ -64,7 +64,7 @@ mod connect;
 #[cfg(not(loom))]
 mod fabric;
 mod flow;
-#[cfg(all(not(loom), any(test, feature = "fuzzing")))]
+#[cfg(not(loom))]
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(not(loom))]

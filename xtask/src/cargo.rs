@@ -44,7 +44,7 @@ pub(crate) fn verbs() -> Outcome {
 /// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit.
 pub(crate) fn proofs() -> Outcome {
     tests(&mut command(
-        "cargo test --profile fast --package ccl-core --test verify_* --test cluster_faults --test control_* --locked \
+        "cargo test --profile fast --workspace --test verify_* --test cluster_faults --test control_* --locked \
          --no-fail-fast -- --nocapture",
     ))
 }

@@ -44,11 +44,10 @@ pub(crate) fn check() -> Outcome {
             return Outcome::Skipped(why);
         }
     }
-    let counted = run(&mut command(
-        "cargo build --release --locked --package ccl --example two_ranks --example copies",
-    ))
-    .and_then(|()| system_calls())
-    .and_then(|calls| Ok(calls + instructions()? + copies::check()?));
+    let counted =
+        run(&mut command("cargo build --release --locked --workspace --example two_ranks --example copies"))
+            .and_then(|()| system_calls())
+            .and_then(|calls| Ok(calls + instructions()? + copies::check()?));
     match counted {
         Ok(passed) => Outcome::tests(passed, Vec::new()),
         Err(why) => Outcome::Failed(why),

@@ -25,10 +25,8 @@ fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
     // cargo-fuzz would have each crate made as one unit, by one core.
     run(build.arg(&built).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Ccodegen-units=16"))?;
     let seeds = built.join("seeds");
-    // Not of the fuzzers' package: libFuzzer would be compiled once more. And with the features of the unit tests, as they are built.
-    run(&mut command(
-        "cargo build --workspace --locked --features ccl-transport-shm/fuzzing --example seeds",
-    ))?;
+    // Not of the fuzzers' package: libFuzzer would be compiled once more.
+    run(&mut command("cargo build --workspace --locked --example seeds"))?;
     run(command(&target().join("debug/examples/seeds").display().to_string()).arg(&seeds))?;
     let (mut passed, mut wrong) = (0, Vec::new());
     for name in targets()? {

@@ -64,7 +64,7 @@ def oneccl_core():
 def ours(say, profile):
     """Builds librdmaccl and copies it into a prefix, so that a later build does not change what is measured."""
     say("building librdmaccl")
-    run("cargo", "build", "--profile", profile, "--locked", "--package", "ccl-ffi", "--lib", cwd=ROOT)
+    run("cargo", "build", "--profile", profile, "--locked", "--workspace", "--lib", cwd=ROOT)
     prefix = WORK / "ours"
     built = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / "librdmaccl.so"
     for folder in ("lib", "include"):

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 mod dial;
 mod driver;
-#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod health;
 mod id;

@@ -11,7 +11,6 @@
 mod about;
 mod dump;
 mod format;
-#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod memory;
 mod page;

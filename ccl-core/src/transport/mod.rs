@@ -107,7 +107,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod directory;
 mod local;
