@@ -32,7 +32,7 @@ if [ ! -x "$program" ]; then
         echo "there is no $program and no cargo: run 'cargo xtask gpu' elsewhere, and bring gpu/bin along" >&2
         exit 1
     fi
-    cargo build --release --locked --offline --package ccl-gpu-check --package ccl-ffi || exit 1
+    cargo build --release --locked --offline --package ccl-gpu-check --package ccl-library || exit 1
     program=${CARGO_TARGET_DIR:-target}/release/ccl-gpu-check
 fi
 

@@ -1,6 +1,7 @@
 //! # The C ABI
 //!
-//! `librdmaccl.so.0`, `librdmaccl.a` and `include/ccl.h`: [`ccl`] in NCCL's shapes, one file per C type.
+//! What `librdmaccl.so.0` and `librdmaccl.a` export and `include/ccl.h` declares: [`ccl`] in NCCL's shapes, one file per C type. The
+//! crate `ccl-library` makes libraries of it.
 //! It promises:
 //!
 //! - *No unwinding* into C: a panic becomes `cclInternalError`.

@@ -159,7 +159,7 @@ fn an_operator_is_made_for_its_communicator() {
     on_threads(&comms, |rank, comm| {
         let (factor, mut op) = (rank as f32 + 2.0, -1);
         ok(cclRedOpCreatePreMulSum(&mut op, (&raw const factor).cast(), FLOAT32, 1, comm));
-        assert_eq!(op, rdmaccl::cclRedOp_t::cclNumOps as i32);
+        assert_eq!(op, ccl_ffi::cclRedOp_t::cclNumOps as i32);
         both_ways(comm, |comm, stream, done| {
             let mut buffer = [10f32];
             let at = buffer.as_mut_ptr().cast();

@@ -15,6 +15,7 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
         transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
         "ccl" => &["ccl-core", "ccl-transport-*"],
         "ccl-ffi" | "ccl-perf" | "ccl-cli" | "ccl-chaos" => &["ccl"],
+        "ccl-library" => &["ccl-ffi"],
         // Below `ccl`: it launches kernels that no call uses yet.
         "ccl-gpu-check" => &["ccl-core", "ccl-transport-cuda"],
         "ccl-softroce" => &[],
@@ -27,9 +28,6 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
 
 /// What tests may know, and nothing else.
 const FAKES: [&str; 2] = ["ccl-fake-ibverbs", "ccl-fake-cuda"];
-
-/// A crate whose tests need the shared object of another one, and call it as programs of C do.
-const OBJECT: (&str, &str) = ("ccl-gpu-check", "ccl-ffi");
 
 /// The half of ccl-core that computes.
 const COMPUTING: [&str; 11] = [
@@ -80,6 +78,7 @@ fn violations() -> Result<(usize, Vec<String>), String> {
     let metadata: Value = serde_json::from_str(&text).map_err(|e| format!("cargo metadata: {e}"))?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata has no packages")?;
     let mut wrong = wrong_dependencies(packages);
+    wrong.extend(unoptimised_libraries(packages));
     let mut files = 0;
     for name in packages.iter().filter_map(|p| p["name"].as_str()) {
         for file in sources(&root().join(name).join("src"))? {
@@ -107,8 +106,7 @@ fn wrong_dependencies(packages: &[Value]) -> Vec<String> {
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let to = name(dependency);
-            let for_tests =
-                dependency["kind"] == "dev" && (FAKES.contains(&to.as_str()) || OBJECT == (&from, &to));
+            let for_tests = dependency["kind"] == "dev" && FAKES.contains(&to.as_str());
             // A crate's tests may switch on features of what it knows anyway.
             if members.contains(&to) && !fits(&to) && !for_tests {
                 wrong.push(format!("{from} depends on {to}: it may know {allowed:?} only"));
@@ -116,6 +114,20 @@ fn wrong_dependencies(packages: &[Value]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Shared and static libraries that are Rust libraries too: cargo leaves out link-time optimisation then, without a word.
+fn unoptimised_libraries(packages: &[Value]) -> Vec<String> {
+    let is = |target: &Value, kinds: &[&str]| {
+        let types = target["crate_types"].as_array().into_iter().flatten();
+        types.filter_map(Value::as_str).any(|of| kinds.contains(&of))
+    };
+    let is_both = |target: &Value| is(target, &["cdylib", "staticlib"]) && is(target, &["lib", "rlib"]);
+    let of_users = packages.iter().filter(|p| !FAKES.iter().any(|fake| p["name"] == *fake));
+    let both =
+        of_users.filter(|p| p["targets"].as_array().is_some_and(|targets| targets.iter().any(is_both)));
+    both.map(|p| format!("{}: a shared or static library must not be a Rust library too", p["name"]))
+        .collect()
 }
 
 /// What a source file says that its place forbids. `path` is relative to the repository.
@@ -258,5 +270,16 @@ mod tests {
             };
             assert_eq!([with_fake("dev"), with_fake("build")], [0, 1]);
         }
+    }
+
+    #[test]
+    fn libraries_that_cargo_does_not_optimise_as_one_are_found() {
+        let package = |name: &str, types: &[&str]| json!({"name": name, "targets": [{"crate_types": types}]});
+        let wrong = |name: &str, types: &[&str]| unoptimised_libraries(&[package(name, types)]).len();
+        assert_eq!(wrong("ccl-library", &["cdylib", "staticlib"]), 0);
+        assert_eq!(wrong("ccl-library", &["cdylib", "lib"]), 1);
+        assert_eq!(wrong("ccl-library", &["staticlib", "rlib"]), 1);
+        assert_eq!(wrong("ccl-ffi", &["lib"]), 0);
+        assert_eq!(wrong(FAKES[0], &["cdylib", "rlib"]), 0);
     }
 }

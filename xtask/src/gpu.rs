@@ -14,7 +14,7 @@ const BYTES: u64 = 16 << 20;
 
 /// Builds them, puts them in their place, and says how they are used.
 pub(crate) fn place() -> Result<(), String> {
-    let mut cargo = command("cargo build --locked --release --package ccl-gpu-check --package ccl-ffi");
+    let mut cargo = command("cargo build --locked --release --package ccl-gpu-check --package ccl-library");
     // Their code and nothing else. Of shared objects they need those of the C library, and libgcc_s; the driver they open.
     cargo.args(["--config", "profile.release.strip=true", "--config", "profile.release.debug=false"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);

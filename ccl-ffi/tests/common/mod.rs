@@ -65,7 +65,7 @@ pub struct Config {
 /// `CCL_CONFIG_INITIALIZER`.
 pub const CONFIG: Config = Config {
     size: size_of::<Config>(),
-    magic: rdmaccl::CCL_CONFIG_MAGIC,
+    magic: ccl_ffi::CCL_CONFIG_MAGIC,
     version: 100,
     blocking: c_int::MIN,
     timeout_ms: c_int::MIN,

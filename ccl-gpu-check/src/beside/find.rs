@@ -7,10 +7,9 @@ use std::process::{Command, Stdio};
 pub(super) fn ours() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places = [folder.join("librdmaccl.so"), folder.join("deps/librdmaccl.so")];
-    places.into_iter().find(|file| file.exists()).ok_or_else(|| {
-        format!("there is no librdmaccl.so in {}: cargo build --release --package ccl-ffi", folder.display())
-    })
+    let file = folder.join("librdmaccl.so");
+    let build = "cargo build --package ccl-library, with this program's profile";
+    if file.exists() { Ok(file) } else { Err(format!("there is no {}: {build}", file.display())) }
 }
 
 /// Where NCCL may be, in the order in which it is tried: what `GPU_CHECK_NCCL` names and nothing else; or the one that was brought along, what the

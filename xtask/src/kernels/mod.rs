@@ -151,6 +151,10 @@ fn shipped(module: &Module, ptx: &str) -> Result<String, String> {
 /// The kernels on threads of the CPU: by themselves under ThreadSanitizer, by the program that checks them on a GPU, and by calls
 /// of the library.
 fn emulated() -> Outcome {
+    // That program opens the library, as any program does.
+    if let Err(why) = run(&mut command("cargo build --workspace --lib --locked")) {
+        return Outcome::Failed(why);
+    }
     let mut test = command("cargo test --workspace --locked --no-fail-fast --test emulation");
     test.args(["--", "--nocapture", "--test-threads=1"]);
     let Printed { success, output, errors } = match tee(&mut test) {
