@@ -79,6 +79,11 @@ impl Running {
         self.ranks[rank].kill();
     }
 
+    /// What a rank has printed so far.
+    pub(crate) fn said(&self, rank: usize) -> String {
+        self.ranks[rank].said()
+    }
+
     /// Waits for all ranks, each of which must end well, and for rank 0 to say that no element is wrong. What it said.
     pub(crate) fn right(self, deadline: Instant) -> Result<String, String> {
         let mut first = None;

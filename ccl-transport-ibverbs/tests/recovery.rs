@@ -119,6 +119,36 @@ fn a_port_that_is_back_before_the_other_rail_is_used_is_gone_back_to() {
     }
 }
 
+/// What lies between two ports can fail and be mended while both stay active.
+#[test]
+fn a_rail_that_answers_again_is_gone_back_to_though_no_port_says_so() {
+    /// All words of the repair are said by then.
+    const SETTLED: Duration = Duration::from_millis(500);
+    // Who finds out: the one who asks, or the other.
+    for on in ["h0r0", "h1r0"] {
+        let fake = Fake::start(&hosts::script(2, 2));
+        let mut t = pair(2, |_| {});
+        let mut traffic = Traffic::new(&mut t, 2);
+        traffic.run(&mut t, 10);
+        fake.run(&format!("complete status=IBV_WC_RETRY_EXC_ERR on={on}"));
+        let start = Instant::now();
+        let mut busy_while = |t: &mut Vec<IbTransport>, so: &dyn Fn(&[IbTransport]) -> bool| {
+            while so(t) {
+                traffic.step(t, u64::MAX);
+                assert!(t.iter_mut().all(|t| t.flush().is_ok()) && start.elapsed() < GUARD);
+            }
+        };
+        busy_while(&mut t, &|t| both(t, |work| work.moves) != [1, 1] || start.elapsed() < SETTLED);
+        if on == "h0r0" {
+            // The first question.
+            fake.run("lose h0r0");
+        }
+        busy_while(&mut t, &|t| both(t, |work| work.moves) != [2, 2]);
+        let asked = if on == "h0r0" { 2 } else { 1 };
+        assert!(start.elapsed() >= asked * Duration::from_secs(2), "not before it has answered");
+    }
+}
+
 #[test]
 fn an_end_that_only_receives_learns_of_it_too() {
     let fake = Fake::start(&hosts::script(2, 2));

@@ -69,6 +69,7 @@ pub(crate) const ALL: &[Scenario] = &[
     outages::RESUMES,
     outages::ONE_RAIL_LONG,
     outages::RAIL_OUT_AND_IN,
+    outages::SILENT_RAIL,
     outages::RAIL_OUT_FOR_GOOD,
     outages::CUT,
     rails::SHARES,

@@ -57,7 +57,7 @@ fn one_rail_long(stage: &mut Stage<'_>) -> Result<(), String> {
     running.has_said(&[0, 1], LOST, stage.deadline)?;
     rail.plug()?;
     let said = running.right(stage.deadline)?;
-    has(&said, &["resumed by the connection from rxe_h0r0"])
+    has(&said, &[&resumed(0)])
 }
 
 pub(super) const RAIL_OUT_AND_IN: Scenario = Scenario {
@@ -83,8 +83,49 @@ fn rail_out_and_in(stage: &mut Stage<'_>) -> Result<(), String> {
     running.has_said(&[1], "the rail that it belongs to works again", stage.deadline)?;
     carries(stage, busy)?;
     let said = running.right(stage.deadline)?;
-    let resumed = |rail: usize| format!("resumed by the connection from rxe_h0r{rail}");
     has(&said, &[&resumed(other), &resumed(busy)])
+}
+
+pub(super) const SILENT_RAIL: Scenario = Scenario {
+    name: "rdma_silent_rail",
+    proves: "one of two rails swallows everything for a while with all ports ACTIVE: all-reduces move to the other, and return when it brings something again, 0 wrong",
+    hosts: 2,
+    rails: 2,
+    limit: Duration::from_secs(180),
+    run: silent_rail,
+};
+
+fn silent_rail(stage: &mut Stage<'_>) -> Result<(), String> {
+    // Until it has been seen, however fast this machine is; each row is checked.
+    let job = Job { variables: &HASTY, ..job("all_reduce_perf", "-b 64K -e 64K -n 100 -N 1000000", &[0, 1]) };
+    let mut running = job.start(&stage.network, stage.programs)?;
+    traffic(stage)?;
+    let [busy, other] = busy_first(stage)?;
+    let rail = stage.network.hosts[0].rails[busy].clone();
+    rail.disturb("loss 100%")?;
+    running.has_said(&[0], &resumed(other), stage.deadline)?;
+    carries(stage, other)?;
+    rail.calm()?;
+    let start = Instant::now();
+    running.has_said(&[0], &resumed(busy), stage.deadline)?;
+    stage.measured("seconds until it is used again", start.elapsed().as_secs_f64());
+    carries(stage, busy)?;
+    has(&running.said(0), &["the rail that it belongs to works again"])?;
+    // The second row from here on has calls over that rail only.
+    let before = wrong(&running.said(0)).len();
+    wait_until("rows of rank 0", stage.deadline, || Ok(wrong(&running.said(0)).len() >= before + 2))?;
+    let said = running.said(0);
+    match wrong(&said).iter().all(|row| *row == ["0", "0"]) {
+        true => Ok(()),
+        false => Err(format!("rank 0 does not say that its data is right:\n{said}")),
+    }
+}
+
+/// How many elements were wrong, out of place and in place, in each row for 64 KiB.
+fn wrong(said: &str) -> Vec<[&str; 2]> {
+    let rows = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let of_calls = rows.filter(|row| row.first() == Some(&"65536"));
+    of_calls.filter_map(|row| Some([*row.get(8)?, *row.get(12)?])).collect()
 }
 
 pub(super) const RAIL_OUT_FOR_GOOD: Scenario = Scenario {
@@ -104,7 +145,7 @@ fn rail_out_for_good(stage: &mut Stage<'_>) -> Result<(), String> {
     stage.network.hosts[0].rails[busy].shut()?;
     carries(stage, other)?;
     let said = running.right(stage.deadline)?;
-    has(&said, &[&format!("resumed by the connection from rxe_h0r{other}")])
+    has(&said, &[&resumed(other)])
 }
 
 pub(super) const CUT: Scenario = Scenario {
@@ -132,6 +173,11 @@ fn cut(stage: &mut Stage<'_>) -> Result<(), String> {
         has(&said, &["rxe_h0r0", "rxe_h1r0", "status 12", "in vain", "check cables"])?;
     }
     if took < TIMEOUT as f64 { Ok(()) } else { Err(format!("that took {took:.1} s")) }
+}
+
+/// What rank 0, on host 0, says when a connection goes on over a rail.
+fn resumed(rail: usize) -> String {
+    format!("resumed by the connection from rxe_h0r{rail}")
 }
 
 fn has(said: &str, words: &[&str]) -> Result<(), String> {

@@ -8,7 +8,7 @@
 
 use super::failure;
 use super::pace::Pace;
-use super::recovery::{Repair, Trouble};
+use super::recovery::{Homing, Repair, Trouble};
 use super::terms::Place;
 use super::wire::{FRONT, HEADER, INLINE_BYTES, Immediate, MOST_LINKS};
 use super::work::{Id, Work};
@@ -158,6 +158,8 @@ pub(crate) struct Lane {
     pub(crate) repair: Option<Box<Repair>>,
     /// Its last failure.
     pub(crate) trouble: Option<Box<Trouble>>,
+    /// How it finds back to the rail that it belongs to.
+    pub(crate) homing: Homing,
     /// Why it does not work any more.
     pub(crate) broken: Option<Error>,
     said_goodbye: bool,
@@ -200,6 +202,7 @@ impl Lane {
             open: false,
             repair: None,
             trouble: None,
+            homing: Homing::default(),
             broken: None,
             said_goodbye: false,
             gone: false,

@@ -32,6 +32,7 @@ impl IbTransport {
             while adapter.channel.next_event()?.is_some() {}
         }
         self.read_events()?;
+        self.ask_after_rails();
         self.look().map(drop)
     }
 

@@ -208,6 +208,7 @@ impl IbTransport {
         self.until_look = LOOK;
         if self.now().saturating_sub(self.listened) > NEWS {
             self.read_events()?;
+            self.ask_after_rails();
         }
         self.progress_all()?;
         match self.lost.clone() {

@@ -1,7 +1,7 @@
 //! Where words go, and who sends them.
 
 use super::endpoint::Endpoint;
-use super::word::{BYTES, Counts, Says, Word};
+use super::word::{BYTES, Says, Word};
 use crate::link::terms::Terms;
 use crate::link::transport::IbTransport;
 use crate::link::work::Id;
@@ -113,6 +113,12 @@ impl IbTransport {
 
     /// Says it over one.
     pub(super) fn say(&mut self, lane: usize, pair: usize) {
+        let says = if self.lanes[lane].broken.is_some() { Says::GivenUp } else { self.stage_in_words(lane) };
+        self.tell(lane, pair, says);
+    }
+
+    /// Says something of a lane over a pair of rails.
+    pub(super) fn tell(&mut self, lane: usize, pair: usize, says: Says) {
         let now = &self.lanes[lane];
         let peer = now.peer;
         if now.repair.as_ref().is_some_and(|repair| repair.quiet_until > Instant::now())
@@ -120,12 +126,8 @@ impl IbTransport {
         {
             return;
         }
-        let (says, counts) = match (&now.repair, &now.broken) {
-            (_, Some(_)) => (Says::GivenUp, Counts::default()),
-            (Some(repair), None) => (self.stage_in_words(lane), repair.counts),
-            (None, None) => (Says::Ready, Counts::default()),
-        };
-        let (place, generation) = (now.place, now.generation);
+        let counts = now.repair.as_ref().filter(|_| now.broken.is_none()).map(|repair| repair.counts);
+        let (place, generation, counts) = (now.place, now.generation, counts.unwrap_or_default());
         let Some(way) = self.find_way(peer, pair) else { return };
         let connection = &self.connections[&peer];
         let Correspondence { session, ref routes } = connection.correspondence;

@@ -99,7 +99,7 @@ impl Repair {
             }
             Says::Prepared(offer) => self.offer = Some((offer, word.counts)),
             Says::Ready => self.ready = true,
-            Says::Draining | Says::GivenUp => {}
+            Says::Draining | Says::GivenUp | Says::Asks => {}
         }
     }
 

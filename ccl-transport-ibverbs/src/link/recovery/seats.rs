@@ -95,6 +95,11 @@ impl IbTransport {
         let lane = &mut self.lanes[at];
         let Some(repair) = lane.repair.take() else { return Ok(()) };
         lane.start();
+        if lane.seat.rails == self.connections[&lane.peer].pair_of(lane.place) {
+            lane.homing.came_back(now);
+        } else {
+            lane.homing.is_away(now);
+        }
         let (mark, before) = (lane.moved, lane.work.resent);
         self.repairing -= 1;
         self.events += 1;

@@ -173,6 +173,7 @@ impl IbTransport {
                     self.say(at, via);
                 }
             }
+            _ if word.says == Says::Ready && ahead == 0 => self.is_answered(at, via),
             _ if is_answer => {}
             _ => self.say(at, via),
         }
@@ -201,7 +202,7 @@ impl IbTransport {
             && others.any(|other| self.lanes[*other as usize].open)
     }
 
-    fn leads(&self, peer: Rank) -> bool {
+    pub(super) fn leads(&self, peer: Rank) -> bool {
         self.rank < peer
     }
 

@@ -44,6 +44,8 @@ pub(crate) enum Says {
     Ready,
     /// The lane has been given up.
     GivenUp,
+    /// It is open elsewhere, and the other end shall answer over this pair of rails, if it hears.
+    Asks,
 }
 
 /// A new queue pair.
@@ -127,6 +129,7 @@ impl Word {
             Says::Prepared(Offer { rails, number, first_packet }) => (2, rails, number, first_packet),
             Says::Ready => (3, NONE, 0, 0),
             Says::GivenUp => (4, NONE, 0, 0),
+            Says::Asks => (5, NONE, 0, 0),
         };
         put(&[self.via, kind, rails, self.counts.len]);
         put(&number.to_le_bytes());
@@ -154,6 +157,7 @@ impl Word {
             2 => Says::Prepared(Offer { rails, number: word(28), first_packet: word(32) }),
             3 => Says::Ready,
             4 => Says::GivenUp,
+            5 => Says::Asks,
             _ => return None,
         };
         let mut counts = Counts { len, ..Counts::default() };
@@ -196,13 +200,14 @@ mod tests {
             Says::Prepared(offer),
             Says::Ready,
             Says::GivenUp,
+            Says::Asks,
         ] {
             let place = Place { way: 2, turn: 300 };
             let word =
                 Word { session: u64::MAX - 3, from: 70_000, place, generation: 9, via: 1, says, counts };
             assert_eq!(Word::decode(&word.encode(), word.session), Some(word));
             assert_eq!(Word::decode(&word.encode(), word.session ^ 1 << 40), None);
-            for (at, value) in [(0, 0), (25, 5), (27, 13)] {
+            for (at, value) in [(0, 0), (25, 6), (27, 13)] {
                 let mut bytes = word.encode();
                 bytes[at] = value;
                 assert_eq!(Word::decode(&bytes, word.session), None);
