@@ -8,7 +8,9 @@ use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
 use ccl_core::simd::{Merge, Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, too_long};
-use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Sent, Taken, take};
+use ccl_core::transport::{
+    Arrival, Fabric, Lent, Offer, ReceiverId, Refer, SenderId, Sent, Taken, lend, take,
+};
 use ccl_core::{Error, Rank, Result};
 
 /// The sending end for one or more links.
@@ -167,6 +169,14 @@ impl Fabric for ShmTransport {
             return Ok(Sent::Done);
         }
         self.send_as_ever(to, piece, tag)
+    }
+
+    #[inline(never)]
+    fn lend(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Lent> {
+        if self.lending.is_empty() {
+            return self.send(to, piece, tag).map(Lent::from);
+        }
+        lend(self, to, piece, tag)
     }
 
     #[inline(never)]

@@ -67,6 +67,12 @@ impl Lending {
         Lending { ranks, seen: 0, known: Vec::new(), last: 0, given }
     }
 
+    /// Whether this process has no shared memory at all.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.seen == region::changes()
+    }
+
     /// Where a piece lies, if in shared memory of this process. Looks at what this rank knows, without a lock, unless
     /// memory was allocated or freed since.
     #[inline]

@@ -42,13 +42,28 @@ const PROVE_UP_TO: u32 = 64;
 /// From which sizes memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
 /// rank and with up to four ranks on each: there who waits for a release gives the core away once more. Ranks that are all on hosts of their own share no caches: there a copy has only to take
 /// longer than the network's last acknowledgement, for which a call waits that has sent references.
-pub(super) fn refer_from(is_crowded: bool, are_apart: bool) -> ReferFrom {
+pub(super) fn refer_from(is_crowded: bool, hosts: Hosts) -> ReferFrom {
+    let quick = match hosts {
+        Hosts::One if !is_crowded => 3 << 9,
+        _ => 8 << 10,
+    };
     ReferFrom {
-        piece: 8 << 10,
-        piece_of_one_step: if is_crowded { 16 << 10 } else { 8 << 10 },
-        written_buffer: if are_apart { 64 << 10 } else { 2 << 20 },
-        rooted_buffer: if is_crowded { 256 << 10 } else { 0 },
+        piece: quick,
+        piece_of_one_step: if is_crowded { 16 << 10 } else { quick },
+        written_buffer: if hosts == Hosts::OneEach { 64 << 10 } else { 2 << 20 },
+        rooted_buffer: if is_crowded { 256 << 10 } else { 8 << 10 },
     }
+}
+
+/// On how many hosts ranks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hosts {
+    /// All on one.
+    One,
+    /// On several, some of them together.
+    Several,
+    /// Each on one of its own.
+    OneEach,
 }
 
 /// What this process has proved, for ranks that are threads and for communicators that come and go; with what may
@@ -238,7 +253,12 @@ impl Communicator {
         let spec = self.spec(collective, root, algorithm)?;
         let shortcuts = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
-        let refer_from = refer_from(self.room == Room::Crowded, self.routes.are_all_apart());
+        let hosts = match () {
+            () if self.placement.hosts == 1 => Hosts::One,
+            () if self.routes.are_all_apart() => Hosts::OneEach,
+            () => Hosts::Several,
+        };
+        let refer_from = refer_from(self.room == Room::Crowded, hosts);
         let bind = |routes: &mut Routes| {
             let rank = routes.rank();
             let mut schedule = Schedule::bind(&spec, rank, &program, routes)?;

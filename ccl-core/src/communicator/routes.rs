@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::simd::{Merge, Piece, PieceMut};
 use crate::transport::{
-    Arrival, Counters, Exchange, Fabric, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Sent, Taken,
-    Transport, UserMemory, Window,
+    Arrival, Counters, Exchange, Fabric, Lent, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Sent,
+    Taken, Transport, UserMemory, Window,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -429,6 +429,12 @@ impl Fabric for Routes {
     fn send(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Sent> {
         let (transport, id) = self.of(to.0);
         transport.send(SenderId(id), piece, tag)
+    }
+
+    #[inline(always)]
+    fn lend(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Lent> {
+        let (transport, id) = self.of(to.0);
+        transport.lend(SenderId(id), piece, tag)
     }
 
     fn put(&mut self, to: SenderId, bytes: Range<usize>, word: Piece, tag: u64) -> Result<bool> {

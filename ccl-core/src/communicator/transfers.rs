@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, Transfer};
 use super::plans::{CallHasher, Prepared};
-use super::prepare::refer_from;
+use super::prepare::{Hosts, refer_from};
 use super::together::transfer_of;
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
@@ -116,7 +116,7 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
-            schedule.allow_references(&program, &[may], refer_from(false, false))?;
+            schedule.allow_references(&program, &[may], refer_from(false, Hosts::Several))?;
             if self.routes.offers() == Offers::All {
                 schedule.allow_offers(&program, &[may])?;
             }

@@ -1,13 +1,14 @@
 //! Moves of short calls. Each is one of a few kinds, and all that it needs is worked out before the first call.
 
+use super::references::ReferInCall;
 use super::schedule::{Code, Machine, Operand};
 use super::task::{Bound, Span};
-use crate::error::Error;
-use crate::simd::{Buffers, Merge, Piece, Reducer, Source};
-use crate::transport::{Fabric, ReceiverId, SenderId, Sent, Taken};
+use crate::error::{Error, Result};
+use crate::simd::{Buffers, Direction, Merge, Piece, Reducer, Source};
+use crate::transport::{Fabric, Lent, ReceiverId, SenderId, Sent, Taken};
 use std::ptr;
 
-/// A move of a call with one tile, none of whose pieces may travel by reference, between ranks that know the whole call.
+/// A move of a call with one tile, between ranks that know the whole call.
 ///
 /// It does what the same move does otherwise, and what it does not foresee it leaves to that.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ pub(super) enum Quick {
     No,
     /// A part of a buffer goes into one end of links, and into the output if that is to `keep` it too.
     Send { from: Part, keep: Option<Span>, to: SenderId, at: u32 },
+    /// The same, by reference where `lends` says so of two buffers and of one, and the transport can.
+    Lend { from: Part, keep: Option<Span>, to: SenderId, at: u32, end: u32, lends: [bool; 2] },
     /// What comes on a link becomes a part of the output, combined with one part of a buffer if there is an `own`.
     Take { from: ReceiverId, own: Option<Own>, into: Span, at: u32 },
     /// A part of a buffer becomes a part of the output.
@@ -52,19 +55,30 @@ impl Part {
 }
 
 impl Quick {
-    /// What a move of a call with one tile is. `operands` are those of the move; pieces from `refer_from` bytes on may travel by
-    /// reference.
+    /// What a move of a call with one tile is, in which nothing is offered. `operands` are those of the move; `refers` says what pays to be
+    /// referred to.
     pub(super) fn of(
         machine: &Machine,
         code: &Code,
         operands: &[Bound],
         reducer: &Reducer,
-        refer_from: usize,
+        refers: ReferInCall,
     ) -> Quick {
         let (from, into) = operands.split_at((code.into - code.from) as usize);
-        Quick::classify(from, into, machine.reduces && reducer.scales())
-            .filter(|quick| quick.bytes() < refer_from)
-            .unwrap_or(Quick::No)
+        let quick = Quick::classify(from, into, machine.reduces && reducer.scales());
+        match quick.unwrap_or(Quick::No) {
+            quick @ Quick::Send { from, keep, to, at } if from.span.len >= refers.piece => {
+                let Operand::Send { end, .. } = operands[operands.len() - 1].operand else {
+                    return Quick::No;
+                };
+                match code.refers.of_source(refers) {
+                    Some([false, false]) => quick,
+                    Some(lends) => Quick::Lend { from, keep, to, at, end, lends },
+                    None => Quick::No,
+                }
+            }
+            quick => quick,
+        }
     }
 
     fn classify(from: &[Bound], into: &[Bound], scales: bool) -> Option<Quick> {
@@ -110,20 +124,20 @@ impl Quick {
     }
 
     /// The length of its pieces.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Quick::No => 0,
-            Quick::Send { from, .. } => from.span.len,
+            Quick::Send { from, .. } | Quick::Lend { from, .. } => from.span.len,
             Quick::Take { into, .. } | Quick::Keep { into, .. } => into.len,
         }
     }
 
-    /// Makes the move, if it can be made at once.
+    /// Makes the move, if it can be made at once; one that lends only where such are foreseen.
     #[inline(always)]
-    pub(super) fn try_move<F: Fabric + ?Sized>(
+    pub(super) fn try_move<const LENDS: bool, F: Fabric + ?Sized>(
         &self,
         reducer: &Reducer,
-        tag: u64,
+        (tag, direction): (u64, Direction),
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Tried {
@@ -135,11 +149,18 @@ impl Quick {
                     Ok(Sent::NoCredit) => return Tried::Waits(*at),
                     Err(error) => return Tried::Failed(error),
                 }
-                // In place it is where it is to be kept.
-                if let Some(keep) = keep
-                    && !ptr::eq(buffers.output().as_mut_ptr().wrapping_add(keep.at), piece.as_ptr())
-                {
-                    buffers.output().slice(keep.at, keep.len).copy_from(piece);
+                keep_too(*keep, piece, buffers);
+            }
+            Quick::Lend { from, keep, to, at, end, lends } if LENDS => {
+                let piece = from.piece(buffers);
+                match lend(*to, piece, tag, lends[usize::from(buffers.is_in_place())], fabric) {
+                    Ok(Lent::Reference) => {
+                        keep_too(*keep, piece, buffers);
+                        return Tried::Lent { to: *to, end: *end };
+                    }
+                    Ok(Lent::Copied) => keep_too(*keep, piece, buffers),
+                    Ok(Lent::NoCredit) => return Tried::Waits(*at),
+                    Err(error) => return Tried::Failed(error),
                 }
             }
             Quick::Take { from, own, into, at } => {
@@ -148,7 +169,7 @@ impl Quick {
                     None => Merge::copy(sink),
                     Some(Own { part, is_first }) => {
                         let own = Source { piece: part.piece(buffers), scaled: part.is_input };
-                        Merge::combine(reducer, own, *is_first, sink)
+                        Merge::combine(reducer, own, *is_first, direction, sink)
                     }
                 };
                 match fabric.take(*from, tag, &merge) {
@@ -159,17 +180,44 @@ impl Quick {
                 }
             }
             Quick::Keep { from, into } => {
-                buffers.output().slice(into.at, into.len).copy_from(from.piece(buffers));
+                keep_too(Some(*into), from.piece(buffers), buffers);
             }
-            Quick::No => return Tried::Unforeseen,
+            Quick::No | Quick::Lend { .. } => return Tried::Unforeseen,
         }
         Tried::Made
     }
 }
 
+/// A piece goes into the output, if it is to be kept. In place it is there.
+#[inline(always)]
+fn keep_too(keep: Option<Span>, piece: Piece, buffers: &Buffers<'_>) {
+    if let Some(keep) = keep
+        && !ptr::eq(buffers.output().as_mut_ptr().wrapping_add(keep.at), piece.as_ptr())
+    {
+        buffers.output().slice(keep.at, keep.len).copy_from(piece);
+    }
+}
+
+/// Sends a piece that is long enough to be lent, if it may be. Apart, so that short ones do not pay for the room.
+#[inline(never)]
+fn lend<F: Fabric + ?Sized>(
+    to: SenderId,
+    piece: Piece,
+    tag: u64,
+    lends: bool,
+    fabric: &mut F,
+) -> Result<Lent> {
+    if lends { fabric.lend(to, piece, tag) } else { fabric.send(to, piece, tag).map(Lent::from) }
+}
+
 /// What became of a move.
 pub(super) enum Tried {
     Made,
+    /// It is made, and the end has sent a reference.
+    Lent {
+        to: SenderId,
+        end: u32,
+    },
     /// It waits for this operand.
     Waits(u32),
     /// Nothing was done: it must be made in the other way.
@@ -180,10 +228,11 @@ pub(super) enum Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Algorithm, OneShot, Ring};
+    use crate::algorithms::{Algorithm, OneShot, Ring, TwoShot};
     use crate::engine::idle::Ends;
-    use crate::engine::{Layout, Schedule};
+    use crate::engine::{Layout, ReferFrom, Schedule};
     use crate::plan::{Collective, Spec};
+    use crate::verify::May;
     use crate::{DataType, ReduceOp};
 
     /// What the moves of rank 0 of two are, in letters.
@@ -191,12 +240,18 @@ mod tests {
         let parts = algorithm.parts(collective, 2.into()).unwrap();
         let spec = Spec::new(collective, 2, 0, parts);
         let schedule = Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap();
-        let layout = Layout::new(&spec, 0, 16, DataType::F32, tile_bytes).unwrap();
+        in_letters(&schedule, &spec, op, tile_bytes)
+    }
+
+    fn in_letters(schedule: &Schedule, spec: &Spec, op: ReduceOp, tile_bytes: usize) -> String {
+        let layout = Layout::new(spec, 0, 16, DataType::F32, tile_bytes).unwrap();
         let task = schedule.task(layout, Reducer::new(DataType::F32, op, 2).unwrap()).unwrap();
         let letter = |quick: &Quick| match quick {
             Quick::No => '-',
             Quick::Send { keep: None, .. } => 's',
             Quick::Send { keep: Some(_), .. } => 'S',
+            Quick::Lend { lends: [true, true], .. } => 'L',
+            Quick::Lend { .. } => 'l',
             Quick::Take { own: None, .. } => 't',
             Quick::Take { own: Some(_), .. } => 'T',
             Quick::Keep { .. } => 'k',
@@ -213,6 +268,31 @@ mod tests {
         assert_eq!(kinds(Collective::ReduceScatter), "sT");
         assert_eq!(kinds(Collective::AllToAll), "skt");
         assert_eq!(kinds(Collective::Gather), "kt");
+    }
+
+    #[test]
+    fn what_may_be_lent_is_where_no_move_writes_to_it() {
+        let kinds = |algorithm: &dyn Algorithm, collective| {
+            let spec = Spec::new(collective, 2, 0, algorithm.parts(collective, 2.into()).unwrap());
+            let program = algorithm.program(&spec, 0);
+            let mut schedule = Schedule::bind(&spec, 0, &program, &mut Ends).unwrap();
+            let may = vec![May { apart: true, in_place: true }; schedule.machine.moves.len()];
+            let from =
+                ReferFrom { piece: 32, piece_of_one_step: 32, written_buffer: 1 << 20, rooted_buffer: 0 };
+            schedule.allow_references(&program, &may, from).unwrap();
+            [64, 32].map(|tile_bytes| in_letters(&schedule, &spec, ReduceOp::Sum, tile_bytes))
+        };
+        assert_eq!(
+            kinds(&OneShot, Collective::AllReduce),
+            ["lT", "--"],
+            "in place the sum comes to where it lies"
+        );
+        assert_eq!(kinds(&OneShot, Collective::Broadcast), ["L", "-"]);
+        assert_eq!(kinds(&OneShot, Collective::AllGather), ["Lt", "--"]);
+        assert_eq!(kinds(&OneShot, Collective::ReduceScatter), ["LT", "--"]);
+        assert_eq!(kinds(&OneShot, Collective::AllToAll), ["lkt", "---"]);
+        // What it combines is referred to where it is written, in a longer buffer.
+        assert_eq!(kinds(&TwoShot, Collective::AllReduce), ["l-t", "l-t"]);
     }
 
     #[test]

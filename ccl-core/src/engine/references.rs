@@ -28,6 +28,16 @@ impl Refers {
         self.is_kept[usize::from(in_place)]
     }
 
+    /// Whether the move's first source is sent by reference where that pays: with two buffers, and in place. `None`: something else
+    /// may be.
+    pub(super) fn of_source(&self, pays: ReferInCall) -> Option<[bool; 2]> {
+        let May { apart, in_place } = self.may;
+        let lends = [apart, in_place];
+        let any = lends != [false; 2];
+        (self.operand == 0 || !any)
+            .then(|| [0, 1].map(|some| lends[some] && (self.is_kept[some] || pays.to_written)))
+    }
+
     /// In place this rank leaves it as it is.
     pub(super) fn keep_in_place(&mut self) {
         self.is_kept[1] = true;
@@ -124,11 +134,11 @@ impl Lending {
         self.from
     }
 
-    /// The lane's next move sends by reference.
+    /// The move `at` this number sends by reference.
     #[inline]
-    pub(super) fn note(&mut self, to: SenderId, end: u32, lane: &Lane) {
+    pub(super) fn note(&mut self, to: SenderId, end: u32, at: u32) {
         if !std::mem::replace(&mut self.is_open[end as usize], true) {
-            self.open.push(Lent { to, end, at: lane.at });
+            self.open.push(Lent { to, end, at });
         }
     }
 }
@@ -235,7 +245,7 @@ impl Machine {
     }
 
     /// Whether all references of the call are released.
-    #[inline]
+    #[inline(always)]
     pub(super) fn settle<F: Fabric + ?Sized>(&mut self, fabric: &mut F) -> Result<bool> {
         while let Some(lent) = self.lending.open.last() {
             if !fabric.settled(lent.to)? {

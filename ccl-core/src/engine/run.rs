@@ -86,8 +86,17 @@ impl Schedule {
                     break;
                 }
                 let quick = &task.quick[lane.at as usize];
-                let made = match quick.try_move(&task.reducer, self.tag, fabric, buffers) {
+                let made = match quick.try_move::<true, F>(
+                    &task.reducer,
+                    (self.tag, machine.direction),
+                    fabric,
+                    buffers,
+                ) {
                     Tried::Made => Ok(READY),
+                    Tried::Lent { to, end } => {
+                        machine.lending.note(to, end, lane.at);
+                        Ok(READY)
+                    }
                     Tried::Waits(operand) => Ok(operand),
                     Tried::Unforeseen => machine.try_move(index, task, self.tag, fabric, buffers),
                     Tried::Failed(error) => Err(Stop::Fabric(error)),
@@ -365,7 +374,7 @@ impl Machine {
                     if let Some(piece) = referent {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
-                                self.lending.note(to, end, &lane);
+                                self.lending.note(to, end, lane.at);
                                 // The peer reads it from the caches, also where nobody else will.
                                 let is_lent = |sink: &&mut PieceMut| sink.as_piece().is(piece);
                                 if let Some(sink) = self.sinks[..written].iter_mut().find(is_lent) {

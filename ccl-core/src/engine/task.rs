@@ -15,6 +15,9 @@ use crate::simd::{Direction, Reducer, Store};
 /// longer for 4 MiB, and 2 for all-to-alls of 16 MiB a tenth.
 const MOST_ALTERNATING: usize = 8 << 20;
 
+/// From so many bytes on pieces are gone through in the direction of the call.
+const LONG: usize = 8 << 10;
+
 /// What a schedule runs, worked out once and run any number of times.
 #[derive(Debug)]
 pub struct Task {
@@ -22,12 +25,14 @@ pub struct Task {
     pub(super) reducer: Reducer,
     /// The program's operands.
     pub(super) operands: Box<[Bound]>,
-    /// The program's moves, as they are made if the call is short.
+    /// The program's moves, as they are made if the call has one tile.
     pub(super) quick: Box<[Quick]>,
     /// Whether they are all that the call comes to.
     pub(super) is_brief: bool,
     /// From which of them on nothing is sent any more; none if nothing is sent at all.
     pub(super) all_sent: usize,
+    /// Whether some of them may send by reference, or are so long that it counts which way they go.
+    pub(super) is_long: bool,
     /// What the program is run in.
     pub(super) stages: Box<[StageInCall]>,
     /// Whether some of them are of one lane.
@@ -115,21 +120,23 @@ impl Schedule {
             false => lanes.into(),
         };
         let refers = machine.lending.from().in_call(&layout);
-        let is_quick = layout.tiles() == 1 && !layout.is_pairwise();
+        let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
+        let is_quick = layout.tiles() == 1 && !layout.is_pairwise() && !offers;
         let quick = machine.moves.iter().map(|code| match is_quick {
             true => {
                 let operands = &operands[code.from as usize..code.end as usize];
-                Quick::of(machine, code, operands, &reducer, refers.piece)
+                Quick::of(machine, code, operands, &reducer, refers)
             }
             false => Quick::No,
         });
         let quick: Box<[Quick]> = quick.collect();
-        let last_sent = quick.iter().rposition(|quick| matches!(quick, Quick::Send { .. }));
-        let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
+        let last_sent =
+            quick.iter().rposition(|quick| matches!(quick, Quick::Send { .. } | Quick::Lend { .. }));
         let divides = machine.reduces && reducer.divides();
         Ok(Task {
             is_brief: !offers && !divides && quick.iter().all(|quick| !matches!(quick, Quick::No)),
             all_sent: last_sent.map_or(usize::MAX, |last| last + 1),
+            is_long: quick.iter().any(|quick| matches!(quick, Quick::Lend { .. }) || quick.bytes() >= LONG),
             quick,
             stages,
             is_staged,

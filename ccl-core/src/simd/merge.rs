@@ -1,6 +1,6 @@
 //! What becomes of a piece that comes in.
 
-use super::{Piece, PieceMut, Reducer, Source, Store};
+use super::{Direction, Piece, PieceMut, Reducer, Source, Store};
 
 /// A piece that comes in becomes what is in a sink, as it is or combined with a source of this rank.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,8 @@ struct Own<'a> {
     reducer: &'a Reducer,
     /// Whether it is the first of the two.
     is_first: bool,
+    /// Which way to go through them.
+    direction: Direction,
 }
 
 impl<'a> Merge<'a> {
@@ -25,10 +27,16 @@ impl<'a> Merge<'a> {
         Merge { sink, own: None }
     }
 
-    /// The piece comes second or, unless `is_first`, first.
+    /// The piece comes second or, unless `is_first`, first; long ones are gone through in this direction.
     #[inline(always)]
-    pub(crate) fn combine(reducer: &'a Reducer, source: Source, is_first: bool, sink: PieceMut) -> Merge<'a> {
-        Merge { sink, own: Some(Own { source, is_first, reducer }) }
+    pub(crate) fn combine(
+        reducer: &'a Reducer,
+        source: Source,
+        is_first: bool,
+        direction: Direction,
+        sink: PieceMut,
+    ) -> Merge<'a> {
+        Merge { sink, own: Some(Own { source, is_first, reducer, direction }) }
     }
 
     /// The same, of a piece that is best written so where it is [copied](PieceMut::copied).
@@ -46,7 +54,9 @@ impl<'a> Merge<'a> {
     /// Does it. Panics where the piece is not as long as the sink.
     #[inline(always)]
     pub fn apply(&self, piece: Piece) {
-        let Some(Own { source, is_first, reducer }) = self.own else { return self.sink.copy_from(piece) };
-        reducer.apply_pair(source, piece, is_first, self.sink);
+        let Some(Own { source, is_first, reducer, direction }) = self.own else {
+            return self.sink.copy_from(piece);
+        };
+        reducer.apply_pair(source, piece, is_first, self.sink, direction);
     }
 }

@@ -144,10 +144,17 @@ impl Reducer {
 
     /// [`apply`](Reducer::apply) for one sink, an own source and a piece that came in; `is_first`: the own one is the first of the two.
     #[inline(always)]
-    pub(super) fn apply_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
+    pub(super) fn apply_pair(
+        &self,
+        own: Source,
+        piece: Piece,
+        is_first: bool,
+        sink: PieceMut,
+        direction: Direction,
+    ) {
         let bytes = sink.len();
         if bytes > self.short || self.factor.is_some() || own.piece.len() != bytes || piece.len() != bytes {
-            return self.apply_longer_pair(own, piece, is_first, sink);
+            return self.apply_longer_pair(own, piece, is_first, sink, direction);
         }
         let (own, piece) = (own.piece.as_ptr(), piece.as_ptr());
         let (first, second) = if is_first { (own, piece) } else { (piece, own) };
@@ -157,10 +164,17 @@ impl Reducer {
 
     /// Apart, so that short pieces do not pay for the room.
     #[inline(never)]
-    fn apply_longer_pair(&self, own: Source, piece: Piece, is_first: bool, sink: PieceMut) {
+    fn apply_longer_pair(
+        &self,
+        own: Source,
+        piece: Piece,
+        is_first: bool,
+        sink: PieceMut,
+        direction: Direction,
+    ) {
         let theirs = Source { piece, scaled: false };
         let sources = if is_first { [own, theirs] } else { [theirs, own] };
-        self.apply(&sources, &[sink], Direction::Forwards);
+        self.apply(&sources, &[sink], direction);
     }
 
     /// The kernel's part. What it writes past the caches, where it `streams`, comes after other stores in no order.

@@ -247,10 +247,10 @@ fn every_level_gives_the_bits_of_the_scalar_twin() {
 fn a_pair_gives_the_bits_of_any_two_sources() {
     let mut random = Random::new(11);
     let own_first = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
-        Merge::combine(reducer, from[0], true, into[0]).apply(from[1].piece);
+        Merge::combine(reducer, from[0], true, Direction::Forwards, into[0]).apply(from[1].piece);
     };
     let own_second = |reducer: &Reducer, from: &[Source], into: &[PieceMut]| {
-        Merge::combine(reducer, from[1], false, into[0]).apply(from[0].piece);
+        Merge::combine(reducer, from[1], false, Direction::Backwards, into[0]).apply(from[0].piece);
     };
     for level in Level::ALL.into_iter().filter(|l| l.is_available()) {
         for dtype in DataType::ALL {

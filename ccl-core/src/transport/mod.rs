@@ -116,7 +116,7 @@ pub mod window;
 
 pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
-pub use taking::{Sent, Taken, take};
+pub use taking::{Lent, Sent, Taken, lend, take};
 pub use window::{DmaBuf, Window};
 
 /// Names a link: pieces go from `from` to `to`.
@@ -255,6 +255,11 @@ pub trait Fabric {
         slot.copy_from(piece);
         self.publish(to, tag)?;
         Ok(Sent::Done)
+    }
+
+    /// Hands a piece over where it lies, as [`refer`](Fabric::refer) does, or else a copy of it, all at once. Not while a reservation is held.
+    fn lend(&mut self, to: SenderId, piece: Piece, tag: u64) -> Result<Lent> {
+        lend(self, to, piece, tag)
     }
 
     /// Has bytes of a link's source brought to the same place of its target, and hands over `word`, a short piece, behind them. False for want of

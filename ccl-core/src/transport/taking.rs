@@ -1,8 +1,8 @@
 //! Pieces that are sent, or taken, in one call.
 
-use super::{Arrival, Fabric, ReceiverId};
+use super::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use crate::error::Result;
-use crate::simd::Merge;
+use crate::simd::{Merge, Piece};
 
 /// What came of [`Fabric::send`]. As wide as an error, so that a result of it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,37 @@ pub enum Sent {
     Done,
     /// Nothing is, for want of credit.
     NoCredit,
+}
+
+/// What came of [`Fabric::lend`]. As wide as an error, so that a result of it is returned in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Lent {
+    /// A reference is handed over, for whose release the call has to wait.
+    Reference,
+    /// A copy is.
+    Copied,
+    /// Nothing is, for want of credit.
+    NoCredit,
+}
+
+impl From<Sent> for Lent {
+    #[inline(always)]
+    fn from(sent: Sent) -> Lent {
+        match sent {
+            Sent::Done => Lent::Copied,
+            Sent::NoCredit => Lent::NoCredit,
+        }
+    }
+}
+
+/// [`Fabric::lend`] in its steps.
+pub fn lend<F: Fabric + ?Sized>(fabric: &mut F, to: SenderId, piece: Piece, tag: u64) -> Result<Lent> {
+    match fabric.refer(to, piece)? {
+        Refer::Ready => fabric.publish(to, tag).map(|()| Lent::Reference),
+        Refer::NoCredit => Ok(Lent::NoCredit),
+        Refer::NotMapped => fabric.send(to, piece, tag).map(Lent::from),
+    }
 }
 
 /// What came of [`Fabric::take`]. As wide as an error, so that a result of it is returned in registers.
