@@ -80,23 +80,25 @@ fn a_port_that_goes_down_is_left_at_once_and_used_again_when_it_is_back() {
     }
 }
 
+/// Moves both ends as long as something is so, with messages all the time.
+fn busy_while(t: &mut [IbTransport], traffic: &mut Traffic, so: impl Fn(&[IbTransport]) -> bool) {
+    let start = Instant::now();
+    while so(t) {
+        traffic.step(t, u64::MAX);
+        assert!(t.iter_mut().all(|t| t.flush().is_ok()) && start.elapsed() < GUARD);
+    }
+}
+
 /// Under load a rank finds what it waits for before it would sleep, for as long as the load lasts.
 #[test]
 fn a_port_that_is_back_is_used_again_though_nobody_sleeps() {
     let fake = Fake::start(&hosts::script(2, 2));
     let mut t = pair(2, |_| {});
     let mut traffic = Traffic::new(&mut t, 2);
-    let start = Instant::now();
-    let mut busy_until = |t: &mut Vec<IbTransport>, moves: [u64; 2]| {
-        while both(t, |work| work.moves) != moves {
-            traffic.step(t, u64::MAX);
-            assert!(t.iter_mut().all(|t| t.flush().is_ok()) && start.elapsed() < GUARD);
-        }
-    };
     fake.run("down h1r0/1 traffic=stall");
-    busy_until(&mut t, [1, 1]);
+    busy_while(&mut t, &mut traffic, |t| both(t, |work| work.moves) != [1, 1]);
     fake.run("up h1r0/1");
-    busy_until(&mut t, [2, 2]);
+    busy_while(&mut t, &mut traffic, |t| both(t, |work| work.moves) != [2, 2]);
 }
 
 #[test]
@@ -132,18 +134,14 @@ fn a_rail_that_answers_again_is_gone_back_to_though_no_port_says_so() {
         traffic.run(&mut t, 10);
         fake.run(&format!("complete status=IBV_WC_RETRY_EXC_ERR on={on}"));
         let start = Instant::now();
-        let mut busy_while = |t: &mut Vec<IbTransport>, so: &dyn Fn(&[IbTransport]) -> bool| {
-            while so(t) {
-                traffic.step(t, u64::MAX);
-                assert!(t.iter_mut().all(|t| t.flush().is_ok()) && start.elapsed() < GUARD);
-            }
-        };
-        busy_while(&mut t, &|t| both(t, |work| work.moves) != [1, 1] || start.elapsed() < SETTLED);
+        busy_while(&mut t, &mut traffic, |t| {
+            both(t, |work| work.moves) != [1, 1] || start.elapsed() < SETTLED
+        });
         if on == "h0r0" {
             // The first question.
             fake.run("lose h0r0");
         }
-        busy_while(&mut t, &|t| both(t, |work| work.moves) != [2, 2]);
+        busy_while(&mut t, &mut traffic, |t| both(t, |work| work.moves) != [2, 2]);
         let asked = if on == "h0r0" { 2 } else { 1 };
         assert!(start.elapsed() >= asked * Duration::from_secs(2), "not before it has answered");
     }

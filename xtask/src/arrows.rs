@@ -107,7 +107,6 @@ fn wrong_dependencies(packages: &[Value]) -> Vec<String> {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let to = name(dependency);
             let for_tests = dependency["kind"] == "dev" && FAKES.contains(&to.as_str());
-            // A crate's tests may switch on features of what it knows anyway.
             if members.contains(&to) && !fits(&to) && !for_tests {
                 wrong.push(format!("{from} depends on {to}: it may know {allowed:?} only"));
             }
@@ -179,7 +178,7 @@ fn ends_word(rest: &str) -> bool {
     !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// `tests.rs`, `loom_tests.rs`, `conformance.rs`: modules that are compiled for tests only.
+/// `tests.rs`, `loom_tests.rs`, `conformance.rs`: modules that only tests use.
 fn is_test(file: &Path) -> bool {
     file.file_stem().is_some_and(|stem| {
         stem == "tests" || stem == "conformance" || stem.to_string_lossy().ends_with("_tests")

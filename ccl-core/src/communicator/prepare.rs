@@ -253,10 +253,12 @@ impl Communicator {
         let spec = self.spec(collective, root, algorithm)?;
         let shortcuts = self.prove(&spec, algorithm)?;
         let program = algorithm.program(&spec, self.rank);
-        let hosts = match () {
-            () if self.placement.hosts == 1 => Hosts::One,
-            () if self.routes.are_all_apart() => Hosts::OneEach,
-            () => Hosts::Several,
+        let hosts = if self.placement.hosts == 1 {
+            Hosts::One
+        } else if self.routes.are_all_apart() {
+            Hosts::OneEach
+        } else {
+            Hosts::Several
         };
         let refer_from = refer_from(self.room == Room::Crowded, hosts);
         let bind = |routes: &mut Routes| {

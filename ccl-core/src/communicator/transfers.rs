@@ -116,6 +116,7 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
+            // As between hosts: with a slot a sender goes on sooner.
             schedule.allow_references(&program, &[may], refer_from(false, Hosts::Several))?;
             if self.routes.offers() == Offers::All {
                 schedule.allow_offers(&program, &[may])?;

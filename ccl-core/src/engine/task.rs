@@ -7,16 +7,13 @@ use super::schedule::{Code, Operand, Schedule};
 use super::stages::{Stage, StageInCall};
 use super::tag::mix;
 use crate::error::{Error, Result};
-use crate::simd::{Direction, Reducer, Store};
+use crate::simd::{Direction, LEAST_BACKWARDS, Reducer, Store};
 
 /// Bytes of all ranks' longest buffers in calls that go through them forwards and backwards in turn. In mapped memory between two ranks on near cores
 /// all-reduces of 32 KiB take nine tenths of the time with it and of 1 MiB four fifths, other collectives of 1 MiB 0.8 to 0.95; in other memory calls of 1 and 4 MiB
 /// a twentieth less. Of longer ones little is left in the caches, and what the processor asks for ahead of time is wrong where a tile ends: 4 ranks took a twentieth
 /// longer for 4 MiB, and 2 for all-to-alls of 16 MiB a tenth.
 const MOST_ALTERNATING: usize = 8 << 20;
-
-/// From so many bytes on pieces are gone through in the direction of the call.
-const LONG: usize = 8 << 10;
 
 /// What a schedule runs, worked out once and run any number of times.
 #[derive(Debug)]
@@ -136,7 +133,9 @@ impl Schedule {
         Ok(Task {
             is_brief: !offers && !divides && quick.iter().all(|quick| !matches!(quick, Quick::No)),
             all_sent: last_sent.map_or(usize::MAX, |last| last + 1),
-            is_long: quick.iter().any(|quick| matches!(quick, Quick::Lend { .. }) || quick.bytes() >= LONG),
+            is_long: quick
+                .iter()
+                .any(|quick| matches!(quick, Quick::Lend { .. }) || quick.bytes() >= LEAST_BACKWARDS),
             quick,
             stages,
             is_staged,

@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 pub(super) const STRIDE: usize = 8 << 10;
 
 /// The least that is gone through backwards. What a shorter piece reads and writes stays in the first cache from call to call either way.
-const LEAST_BACKWARDS: usize = 4 * STRIDE;
+pub(crate) const LEAST_BACKWARDS: usize = 4 * STRIDE;
 
 /// How many sources, and sinks, are told apart at most.
 const PIECES: usize = 32;

@@ -33,6 +33,7 @@ mod wide;
 
 pub use direction::Direction;
 pub use level::Level;
+pub(crate) use long::LEAST_BACKWARDS;
 pub use merge::Merge;
 pub use piece::{Buffers, Piece, PieceMut, Store};
 pub use reducer::{Reducer, Source};
