@@ -23,6 +23,15 @@ impl Cores {
         self
     }
 
+    /// Each of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        let of = |(index, word): (usize, &u64)| {
+            let (first, word) = (index * BITS, *word);
+            (0..BITS).filter(move |bit| word >> bit & 1 != 0).map(move |bit| (first + bit) as u32)
+        };
+        self.0.iter().enumerate().flat_map(of)
+    }
+
     /// How many they are; at least 1, since whoever asks runs somewhere.
     pub(super) fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum::<u32>().max(1)
@@ -49,6 +58,7 @@ mod tests {
         let cores = |processors: &[usize]| processors.iter().copied().collect::<Cores>();
         assert_eq!(cores(&[0]).with(&cores(&[1])), cores(&[0, 1]));
         assert_eq!(cores(&[0, 64, 200]).with(&cores(&[64])).count(), 3);
+        assert!(cores(&[0, 64, 200]).iter().eq([0, 64, 200]));
         assert_eq!(cores(&[3]).with(&cores(&[3])).count(), 1);
         assert_eq!(Cores::default().count(), 1);
         assert!(Cores::here().count() >= 1 && Cores::here() != Cores::default());

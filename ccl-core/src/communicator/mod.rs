@@ -41,6 +41,7 @@ use crate::transport::{Counters, LinkKey, Transport, UserMemory};
 use crate::{DataType, ReduceOp};
 pub use abort::AbortHandle;
 use crew::Crew;
+use neighbours::Seat;
 use operation::is_long;
 pub use operation::{Operation, PIECE_BYTES, Transfer, What};
 use patience::Room;
@@ -114,8 +115,7 @@ pub struct Communicator {
     /// On what cores its calls wait, and those that are made in the background.
     room: Room,
     background_room: Room,
-    /// Where the peers of this host believe that this rank runs.
-    core: Option<u32>,
+    seat: Seat,
     plans: Plans,
     transfers: Transfers,
     /// The override that a caller set; the configuration's comes after it.
@@ -211,7 +211,7 @@ impl Communicator {
             level: prepare::level(&config)?,
             room: Room::of(local * threads, cores),
             background_room: Room::in_background(local * threads, cores),
-            core: None,
+            seat: Seat::of(local, cores),
             plans: Plans::default(),
             transfers: Transfers::default(),
             algorithm: None,

@@ -196,7 +196,13 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
             }
             continue;
         }
-        match patience.next(|| runs.iter_mut().any(Run::awaits_neighbour)) {
+        match patience.next(|| {
+            // Ranks of one thread are always on one core.
+            if let [only] = &mut *runs {
+                only.communicator.find_room();
+            }
+            runs.iter_mut().any(Run::awaits_neighbour)
+        }) {
             Wait::Spin => {}
             Wait::Yield => {
                 runs.iter().for_each(Run::record_wait);

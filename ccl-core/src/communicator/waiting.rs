@@ -67,7 +67,10 @@ impl Communicator {
                         self.recorder.moved();
                     }
                 }
-                Progress::Blocked => match patience.next(|| self.awaits_neighbour(&[schedule])) {
+                Progress::Blocked => match patience.next(|| {
+                    self.find_room();
+                    self.awaits_neighbour(&[schedule])
+                }) {
                     // What was published may be what the peers wait for.
                     Wait::Spin => drop(self.routes.flush()?),
                     wait => self.pause(wait, schedule, entry, &patience)?,
