@@ -52,8 +52,8 @@ impl Work {
     /// Time for pieces of this many bytes.
     fn time(&self, model: &Model, beta: f64, piece: f64) -> f64 {
         let writes = self.writes + if model.shared_slots { 0.0 } else { self.unshared_writes };
-        let Constants { step_ns, message_ns, alpha_ns, gamma_ns_per_byte: gamma, read_per_write, .. } =
-            model.constants;
+        let Constants { step_ns, alpha_ns, read_per_write, .. } = model.constants;
+        let (message_ns, gamma) = (model.message_ns(), model.gamma_ns_per_byte());
         self.moves * step_ns
             + self.messages * message_ns
             + self.waits * alpha_ns
@@ -204,13 +204,11 @@ impl Demand {
         let times = self.work.iter().map(|w| w.time(model, beta, piece));
         let (busiest, sum) = times.fold((0.0, 0.0), |(most, sum), t| (t.max(most), sum + t));
         let mean = sum / self.work.len() as f64;
-        let crowding = model.crowding();
-        let tile = busiest.max(mean * crowding);
+        let tile = busiest.max(mean * model.crowding());
 
-        let switch = if crowding > 1.0 { constants.switch_ns * crowding } else { 0.0 };
-        let bytes = piece * (beta + constants.gamma_ns_per_byte);
-        let hop = constants.step_ns + 2.0 * constants.message_ns + bytes;
-        let row = self.depth * (constants.alpha_ns + switch) + tile.max(self.depth * hop);
+        let bytes = piece * (beta + model.gamma_ns_per_byte());
+        let hop = constants.step_ns + 2.0 * model.message_ns() + bytes;
+        let row = self.depth * (constants.alpha_ns + model.switches_ns()) + tile.max(self.depth * hop);
         let home_ns = row + (tiles - 1.0) * tile;
         let ns = self.crossing.map_or(home_ns, |crossing| {
             let (first, next) = crossing.add_to(tile, model, piece);

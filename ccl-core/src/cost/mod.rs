@@ -8,8 +8,8 @@
 //!
 //! A call of several tiles is a pipeline: the first tile pays the whole row of dependent messages, each
 //! further one what the busiest rank needs for it, and one α wherever a rank that has sent must wait for what
-//! comes back before it can go on. With more ranks than cores the work of all ranks
-//! shares the cores, and a message in the row also waits until its receiver gets a core.
+//! comes back before it can go on. With more ranks than cores the work of those
+//! that share a core is done one after the other, out of the same caches, and a message in the row also waits until its receiver gets the core.
 //!
 //! Messages between hosts are a second class of link ([`Net`]), with a latency of their own and a network that the ranks of
 //! a host share: it carries one message after the other, of all ranks of the host on which the root is. An algorithm whose

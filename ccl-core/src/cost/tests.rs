@@ -124,6 +124,29 @@ fn more_ranks_than_cores_cost_more_and_favour_few_dependent_messages() {
     assert!(choice.algorithm.depth(Collective::AllReduce, 8.into()) <= 2, "{choice:?}");
 }
 
+/// As measured: the direct step wins below some 20 KiB, whether two, three or four ranks share a core.
+#[test]
+fn ranks_that_share_cores_take_two_steps_for_all_reduces_from_32_kib_on() {
+    for ranks in [4, 5, 6, 8] {
+        let model = Model::shared_memory(2, ranks);
+        let chosen = |bytes| {
+            let choice = choose(&model, Collective::AllReduce, ranks, 0, bytes, false, Wish::default());
+            choice.unwrap().algorithm.name()
+        };
+        assert_eq!([8, 1 << 10, 8 << 10].map(chosen), ["oneshot"; 3], "{ranks}");
+        assert_eq!([32 << 10, 64 << 10, 1 << 20].map(chosen), ["twoshot"; 3], "{ranks}");
+    }
+}
+
+#[test]
+fn a_rank_more_than_cores_makes_one_core_do_twice_the_work() {
+    let cost = |ranks| {
+        let model = Model::shared_memory(2, ranks);
+        price(&model, &algorithms::OneShot, Collective::AllReduce, 2, 0, 8, 64 << 10).unwrap()
+    };
+    assert!(cost(3) == cost(4) && cost(2) < cost(3) && cost(4) < cost(5));
+}
+
 #[test]
 fn separate_slots_make_the_one_shot_dearer() {
     let shared = Model::shared_memory(8, 8);
