@@ -26,6 +26,7 @@ pub(super) struct Seat {
     waits: u32,
     /// Whether there were more at the last look.
     was_full: bool,
+    /// Since when it rests.
     rested: Option<Instant>,
 }
 
@@ -121,7 +122,9 @@ fn visit(core: u32) -> rustix::io::Result<()> {
     let mut only = CpuSet::new();
     only.set(core as usize);
     sched_setaffinity(None, &only)?;
-    sched_setaffinity(None, &allowed)
+    sched_setaffinity(None, &allowed).inspect_err(|error| {
+        tracing::warn!(core, %error, "this thread stays bound to that core: what it was allowed before is refused")
+    })
 }
 
 #[cfg(test)]
