@@ -82,7 +82,7 @@ fn ranks_on_one_core_go_to_others_and_keep_their_affinity() {
                     sched_setaffinity(None, only).expect("one core");
                     together.wait();
                     sched_setaffinity(None, first).expect("two cores");
-                    let mut sums = [rank];
+                    let mut sums = [0];
                     for _ in 0..1000 {
                         sums = [rank];
                         comm.all_reduce_in_place(&mut sums, ReduceOp::Sum).expect("a sum");
