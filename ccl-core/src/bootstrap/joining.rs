@@ -196,7 +196,12 @@ impl Joining<'_> {
                     root.hear();
                 }
             }
-            Err(error) => self.excuse(error, &mut joined)?,
+            Err(error) => {
+                // The parent may have let this rank in by now; what it said of that was not heard yet.
+                let dialled = tree::parent(self.rank).zip(dialer.filter(Dialer::is_up));
+                joined.extend(dialled.map(|(parent, dialer)| (parent, dialer.connection)));
+                self.excuse(error, &mut joined)?;
+            }
         }
         grown.map(|()| joined)
     }

@@ -1,9 +1,12 @@
 //! Peers that do not fit, and addresses that do not answer, over real sockets.
 
 use super::dial::Dialer;
-use super::net::wait;
+use super::lobby::Lobby;
+use super::net::{Connection, wait};
 use super::session::Purpose;
+use super::wire::{Member, Message, Refusal};
 use super::*;
+use crate::control::{self, Fact, Loss};
 use id::Kind;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -139,6 +142,55 @@ fn one_who_left_is_told_to_all_who_wait_for_it() {
             });
         }
     });
+}
+
+/// Takes in callers until one has proved itself and said something.
+fn greet_one(lobby: &mut Lobby) -> (Connection, Message) {
+    let end = soon();
+    loop {
+        assert!(Instant::now() < end, "nobody has come");
+        let (sockets, strangers, wake) = lobby.watch();
+        wait(sockets, None, strangers.iter_mut(), wake.unwrap_or(end)).unwrap();
+        if let Some(caller) = lobby.greet(Instant::now()).pop() {
+            return caller;
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_to_join_excuses_itself_to_a_parent_that_has_not_spoken_yet() {
+    let listen = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (vec![listener], address)
+    };
+    let (root_sockets, root_address) = listen();
+    let (parent_sockets, parent_address) = listen();
+    let (key, session) = (Key::random().unwrap(), Key::random().unwrap());
+    let id = UniqueId::new(key, &[root_address], Kind::Given);
+    let rank = std::thread::spawn(move || Bootstrap::join(&id, 1, 3, &config(), soon()).unwrap_err());
+
+    let (mut root, _) = greet_one(&mut Lobby::new(root_sockets, key, &[Purpose::Join]));
+    let parent = Member { host: "host".into(), pid: 1, addresses: vec![parent_address] };
+    root.say(Message::Welcome { session: session.0, parent: Some(parent) });
+    let (mut link, caller) = greet_one(&mut Lobby::new(parent_sockets, session, &[Purpose::Tree]));
+    assert_eq!(caller, Message::Caller { rank: 1 });
+    // The parent has let it in and has not got round to saying so when the root says that it is all over.
+    root.say(Message::Refusal(Refusal::Left { rank: 2, cause: "it was killed".into() }));
+
+    let error = rank.join().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::PeerLost { peer: 2, .. }), "{error}");
+    let mut heard = Vec::new();
+    while heard.len() < 2 {
+        match link.hear() {
+            Some(message) => heard.push(message),
+            None => assert_eq!(link.closed, None, "it hung up having said {heard:?}"),
+        }
+    }
+    let loss = Loss { rank: 2, cause: "it was killed".into(), state: Vec::new() };
+    let said = [Fact::Lost(loss), Fact::Left(1)].map(|fact| Message::Control(control::Message::Fact(fact)));
+    assert_eq!(heard, said);
 }
 
 #[test]
