@@ -139,7 +139,7 @@ fn text(tuning: &Tuning) -> String {
     let mut table = Table::with(names, 1);
     for constant in &tuning.constants {
         let number = |value: f64| match constant.name {
-            "cache_bytes" => format!("{value:.0}"),
+            "cache_bytes" | "lead_bytes" => format!("{value:.0}"),
             _ => format!("{value:.4}"),
         };
         table.row([constant.name.to_string(), number(constant.built_in), number(constant.measured)]);

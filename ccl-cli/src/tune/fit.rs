@@ -47,7 +47,7 @@ impl Sample {
     }
 }
 
-/// The constants that are fitted. How much of the largest cache a job has is not seen from how long single calls take, and
+/// The constants that are fitted. How much of the caches a job has is not seen from how long single calls take, nor what it does best with, and
 /// stays as the machine says.
 const FITTED: [&str; 8] = [
     "alpha_ns",

@@ -113,10 +113,10 @@ impl Crew {
         schedule: usize,
         layout: &Layout,
         reducer: Reducer,
-        streams: Option<plans::Streams>,
+        caching: plans::Caching,
     ) -> Result<Arc<[Arc<Task>]>> {
         let bound = self.schedules(schedule);
-        bound.map(|bound| plans::task(bound, layout.clone(), reducer, streams)).collect()
+        bound.map(|bound| plans::task(bound, layout.clone(), reducer, caching)).collect()
     }
 
     /// The running shares but the communicator's own.

@@ -105,15 +105,15 @@ impl Plans {
         index
     }
 
-    /// A task of one of the schedules, which writes past the caches if it `streams`.
+    /// A task of one of the schedules.
     pub(super) fn task(
         &self,
         schedule: usize,
         layout: Layout,
         reducer: Reducer,
-        streams: Option<Streams>,
+        caching: Caching,
     ) -> Result<Arc<Task>> {
-        task(&self.schedules[schedule], layout, reducer, streams)
+        task(&self.schedules[schedule], layout, reducer, caching)
     }
 
     /// Keeps a schedule that its maker finds by itself.
@@ -123,24 +123,38 @@ impl Plans {
     }
 }
 
-/// Writing past the caches, with two buffers or in place.
+/// How a call makes use of the caches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Streams {
-    pub(super) in_place: bool,
+pub(super) struct Caching {
+    /// Bytes that are sent before as many are taken, unless the call is long; `None`: as ever.
+    pub(super) lead: Option<usize>,
+    pub(super) streams: Option<Streams>,
 }
 
-/// A task of a schedule, which writes past the caches if it `streams`.
+/// Writing past the caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    /// Whether both buffers are one.
+    pub(super) in_place: bool,
+    /// Whether what a move has read is gone from the caches when another one writes there.
+    pub(super) forgets: bool,
+}
+
+/// A task of a schedule.
 pub(super) fn task(
     schedule: &Schedule,
     layout: Layout,
     reducer: Reducer,
-    streams: Option<Streams>,
+    caching: Caching,
 ) -> Result<Arc<Task>> {
-    let task = schedule.task(layout, reducer)?;
-    Ok(Arc::new(match streams {
-        Some(Streams { in_place }) => task.streaming(schedule, in_place),
-        None => task,
-    }))
+    let mut task = schedule.task(layout, reducer)?;
+    if let Some(bytes) = caching.lead {
+        task = task.led_by(bytes);
+    }
+    if let Some(Streams { in_place, forgets }) = caching.streams {
+        task = task.streaming(schedule, in_place, forgets);
+    }
+    Ok(Arc::new(task))
 }
 
 /// Multiplies and rotates word by word: calls are few words of our own making, so no attacker picks them

@@ -1,7 +1,7 @@
 //! Preparing a call: choosing, planning, proving, connecting and binding. Done once per kind of call.
 
 use super::patience::Room;
-use super::plans::{PlanKey, Prepared, Streams};
+use super::plans::{Caching, PlanKey, Prepared, Streams};
 use super::routes::Routes;
 use super::{Call, Communicator, fingerprint};
 use crate::ReduceOp;
@@ -115,12 +115,12 @@ impl Communicator {
             this.schedule(call, choice.algorithm, shares)
         })?;
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, shares, "prepared");
-        let streams = self.streams(&layout, in_place);
+        let caching = self.caching(&layout, in_place);
         let shared = match shares {
             1 => Arc::default(),
-            _ => self.crew.tasks(schedule, &layout, reducer, streams)?,
+            _ => self.crew.tasks(schedule, &layout, reducer, caching)?,
         };
-        let task = self.plans.task(schedule, layout, reducer, streams)?;
+        let task = self.plans.task(schedule, layout, reducer, caching)?;
         Ok(self.plans.add(call, in_place, Prepared { schedule, task, shared, about }))
     }
 
@@ -164,8 +164,8 @@ impl Communicator {
         let schedule = self.recorded(&[(about, self.sequence + self.unnumbered)], |this| {
             this.schedule(&even, choice.algorithm, 1)
         })?;
-        let streams = self.streams(&layout, in_place);
-        Ok(Prepared::unshared(schedule, self.plans.task(schedule, layout, reducer, streams)?, about))
+        let caching = self.caching(&layout, in_place);
+        Ok(Prepared::unshared(schedule, self.plans.task(schedule, layout, reducer, caching)?, about))
     }
 
     fn choose(&mut self, call: &Call, in_place: bool) -> Result<Choice> {
@@ -183,11 +183,18 @@ impl Communicator {
         candidates.choose(&self.model, bytes, in_place, Wish { algorithm: only, tile_bytes })
     }
 
-    /// Whether a call writes past the caches what it does not read.
-    pub(super) fn streams(&self, layout: &Layout, in_place: bool) -> Option<Streams> {
+    /// What a call leaves to the caches, and what it writes past them.
+    pub(super) fn caching(&self, layout: &Layout, in_place: bool) -> Caching {
         let (input, output) = (layout.input_bytes(), layout.output_bytes());
         let bytes = if in_place { input.max(output) } else { input + output };
-        self.model.streams(bytes).then_some(Streams { in_place })
+        let streams = self.model.streams(bytes).then(|| {
+            // What was read of one buffer is not written to where there are two.
+            let forgets = in_place && self.model.forgets(bytes);
+            Streams { in_place, forgets }
+        });
+        // Over a network pieces are under way for longer.
+        let lead = self.model.lead().filter(|_| self.model.local_ranks == self.ranks);
+        Caching { lead, streams }
     }
 
     /// The operator's kernel; that of a collective which does not reduce only copies.

@@ -159,12 +159,12 @@ impl Communicator {
         let layout =
             Layout::new(&transfer::SPEC, side.rank(), what.count, what.dtype, self.tile_bytes(what.dtype))?;
         let reducer = self.copier(what.dtype)?;
-        let streams = self.streams(&layout, false);
+        let caching = self.caching(&layout, false);
         let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
         let end = self.transfers.ends.get_mut(&(what.peer, side)).ok_or_else(|| {
             Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
         })?;
-        let task = self.plans.task(end.schedule, layout, reducer, streams)?;
+        let task = self.plans.task(end.schedule, layout, reducer, caching)?;
         let prepared = Prepared::unshared(end.schedule, task, side.about(what, fingerprint));
         end.last = Some((*what, prepared.clone()));
         Ok(prepared)
@@ -205,8 +205,8 @@ impl Communicator {
         };
         let layout = Layout::new(&spec, 0, send.count, send.dtype, self.tile_bytes(send.dtype))?;
         let reducer = self.copier(send.dtype)?;
-        let streams = self.streams(&layout, false);
-        let task = self.plans.task(schedule, layout, reducer, streams)?;
+        let caching = self.caching(&layout, false);
+        let task = self.plans.task(schedule, layout, reducer, caching)?;
         Ok(Prepared::unshared(schedule, task, Side::Send.about(send, 0)))
     }
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The version of the file's format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What `RDMACCL_PROFILE` says for the built-in constants.
 const NONE: &str = "none";
@@ -225,8 +225,8 @@ mod tests {
             (String::new(), "no JSON"),
             ("{}".to_string(), "no profile: missing field"),
             (
-                own().text().replace("\"format\": 1", "\"format\": 2"),
-                "format 2, and this library reads format 1",
+                own().text().replace("\"format\": 2", "\"format\": 1"),
+                "format 1, and this library reads format 2",
             ),
             (own().text().replace("77.5", "-77.5"), "alpha_ns is -77.5"),
             (own().text().replace("alpha_ns", "delta_ns"), "delta_ns"),

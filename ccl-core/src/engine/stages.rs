@@ -14,9 +14,12 @@
 use crate::plan::{Move, Program, Rank, Sink, Source};
 use std::collections::HashMap;
 
-/// Bytes of pieces that a stage may have sent before the next one takes its turn. What has left the caches before it is taken takes longer: with
+/// Bytes of pieces that a stage may have sent before the next one takes its turn, unless the call is [led by](StageInCall::led_by) fewer. What has left the caches before it is taken takes longer: with
 /// 1.5 MiB all-to-alls of 16 MiB between two cores took up to a half longer, and with 1 MiB those of 1 MiB between 8 ranks on two cores a third.
 const LEAD_BYTES: usize = 512 << 10;
+
+/// A stage that sends so many bytes in a call has that lead in any case: nothing of it stays in the caches until it is used again, not even the slots.
+const LONG_BYTES: usize = 12 << 20;
 
 /// Consecutive moves of one lane, by their numbers among all of the program's moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +51,20 @@ pub(super) struct StageInCall {
 impl Stage {
     /// It in a call of so many tiles, whose pieces have so many bytes: at least one tile may be ahead.
     pub(super) fn in_call(self, tiles: usize, piece: usize) -> StageInCall {
-        let lead = (LEAD_BYTES / piece.saturating_mul(self.sends as usize).max(1)).max(1);
-        StageInCall { stage: self, tiles, lead }
+        StageInCall { stage: self, tiles, lead: self.lead(LEAD_BYTES, piece) }
+    }
+
+    /// Tiles that send so many bytes, at least one.
+    fn lead(self, bytes: usize, piece: usize) -> usize {
+        (bytes / piece.saturating_mul(self.sends as usize).max(1)).max(1)
+    }
+}
+
+impl StageInCall {
+    /// It with a lead of so many bytes, where the call is not long.
+    pub(super) fn led_by(self, bytes: usize, piece: usize) -> StageInCall {
+        let sent = piece.saturating_mul(self.stage.sends as usize).saturating_mul(self.tiles);
+        if sent < LONG_BYTES { StageInCall { lead: self.stage.lead(bytes, piece), ..self } } else { self }
     }
 }
 
@@ -219,6 +234,17 @@ mod tests {
         let stage = stages(&program(&OneShot, Collective::AllToAll).unwrap())[0];
         let leads = [64 << 10, 16 << 10, 1 << 20, 0].map(|piece| stage.in_call(9, piece).lead);
         assert_eq!(leads, [2, 10, 1, LEAD_BYTES]);
+    }
+
+    #[test]
+    fn short_calls_may_be_led_by_less() {
+        let stage = stages(&program(&OneShot, Collective::AllToAll).unwrap())[0];
+        let piece = 32 << 10;
+        let long = LONG_BYTES / (piece * stage.sends as usize);
+        let lead = |tiles| stage.in_call(tiles, piece).led_by(2 * piece * stage.sends as usize, piece).lead;
+        assert_eq!(lead(long - 1), 2);
+        assert_eq!(lead(long), stage.in_call(long, piece).lead);
+        assert_ne!(lead(long), 2);
     }
 
     #[test]

@@ -153,9 +153,9 @@ impl Schedule {
 }
 
 impl Task {
-    /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either. What a
-    /// peer reads where it lies goes into them nevertheless; that is known only when it is sent.
-    pub fn streaming(mut self, schedule: &Schedule, in_place: bool) -> Task {
+    /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either, or,
+    /// where the caches have `forgotten` by then what an earlier move has read, what the move itself does not read. What a peer reads where it lies goes into them nevertheless; that is known only when it is sent.
+    pub fn streaming(mut self, schedule: &Schedule, in_place: bool, forgotten: bool) -> Task {
         let machine = &schedule.machine;
         let spec = &schedule.spec;
         let is_input = |read: Place, place: Place| {
@@ -163,14 +163,14 @@ impl Task {
                 && read.part == place.part
                 && spec.collective.in_place_output(schedule.rank, read.block) == Some(place.block)
         };
-        for (code, quick) in machine.moves.iter().zip(&mut self.quick) {
+        for (at, (code, quick)) in machine.moves.iter().zip(&mut self.quick).enumerate() {
             for index in code.into as usize..code.end as usize {
                 let Operand::Output(place) = self.operands[index].operand else { continue };
-                let is_read = machine.moves.iter().any(|code| {
+                let is_read = machine.moves.iter().enumerate().any(|(other, code)| {
                     let sources = &machine.operands[code.from as usize..code.into as usize];
                     sources.iter().any(|source| match *source {
                         Operand::Output(read) => read == place,
-                        Operand::Input(read) => is_input(read, place),
+                        Operand::Input(read) => is_input(read, place) && (!forgotten || other == at),
                         _ => false,
                     })
                 });
@@ -181,6 +181,13 @@ impl Task {
                 }
             }
         }
+        self
+    }
+
+    /// With a lead of so many bytes where one stage sends ahead of another, unless the call is long.
+    pub fn led_by(mut self, bytes: usize) -> Task {
+        let piece = self.layout.longest_piece();
+        self.stages.iter_mut().for_each(|stage| *stage = stage.led_by(bytes, piece));
         self
     }
 
@@ -259,11 +266,12 @@ mod tests {
 
     #[test]
     fn only_what_no_move_reads_is_written_past_the_caches() {
-        let stores = |schedule: &Schedule, in_place| {
-            let task = task(schedule).streaming(schedule, in_place);
+        let stores_of = |schedule: &Schedule, in_place, forgotten| {
+            let task = task(schedule).streaming(schedule, in_place, forgotten);
             let outputs = task.operands.iter().filter(|bound| matches!(bound.operand, Operand::Output(_)));
             outputs.map(|bound| bound.store).collect::<Vec<_>>()
         };
+        let stores = |schedule: &Schedule, in_place| stores_of(schedule, in_place, false);
         let one_shot = schedule(&OneShot, Collective::AllReduce);
         assert_eq!(stores(&one_shot, false), [Store::Streaming]);
         assert_eq!(stores(&one_shot, true), [Store::Cached], "the sum comes to where the contribution was");
@@ -277,6 +285,11 @@ mod tests {
         // The own part goes to the peers in the move that combines it.
         let two_shot = schedule(&TwoShot, Collective::AllReduce);
         assert_eq!(stores(&two_shot, false), [Store::Streaming; 4]);
+        // In place all parts were contributions; the own one is in the caches in any case, as it is combined just then.
+        assert_eq!(stores(&two_shot, true), [Store::Cached; 4]);
+        let mut forgotten = stores_of(&two_shot, true, true);
+        forgotten.sort_by_key(|store| *store == Store::Streaming);
+        assert_eq!(forgotten, [Store::Cached, Store::Streaming, Store::Streaming, Store::Streaming]);
         // Each step sends what the step before has written.
         let doubling = stores(&schedule(&Recursive, Collective::AllReduce), false);
         assert!(doubling.len() > 1 && doubling.iter().all(|store| *store == Store::Cached), "{doubling:?}");
