@@ -187,11 +187,8 @@ impl Communicator {
     pub(super) fn caching(&self, layout: &Layout, in_place: bool) -> Caching {
         let (input, output) = (layout.input_bytes(), layout.output_bytes());
         let bytes = if in_place { input.max(output) } else { input + output };
-        let streams = self.model.streams(bytes).then(|| {
-            // What was read of one buffer is not written to where there are two.
-            let forgets = in_place && self.model.forgets(bytes);
-            Streams { in_place, forgets }
-        });
+        let forgets = self.model.forgets(bytes);
+        let streams = self.model.streams(bytes).then_some(Streams { in_place, forgets });
         // Over a network pieces are under way for longer.
         let lead = self.model.lead().filter(|_| self.model.local_ranks == self.ranks);
         Caching { lead, streams }

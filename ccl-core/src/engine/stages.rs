@@ -18,7 +18,8 @@ use std::collections::HashMap;
 /// 1.5 MiB all-to-alls of 16 MiB between two cores took up to a half longer, and with 1 MiB those of 1 MiB between 8 ranks on two cores a third.
 const LEAD_BYTES: usize = 512 << 10;
 
-/// A stage that sends so many bytes in a call has that lead in any case: nothing of it stays in the caches until it is used again, not even the slots.
+/// A stage that sends so many bytes in a call has that lead in any case: nothing of it stays in the caches until it is used again, not even the slots, which shared
+/// memory therefore hands to and fro in shorter calls only.
 const LONG_BYTES: usize = 12 << 20;
 
 /// Consecutive moves of one lane, by their numbers among all of the program's moves.

@@ -154,8 +154,9 @@ impl Schedule {
 
 impl Task {
     /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either, or,
-    /// where the caches have `forgotten` by then what an earlier move has read, what the move itself does not read. What a peer reads where it lies goes into them nevertheless; that is known only when it is sent.
-    pub fn streaming(mut self, schedule: &Schedule, in_place: bool, forgotten: bool) -> Task {
+    /// where the caches have forgotten by then what an earlier move has read (`forgets`), what the move itself does not read. What a peer
+    /// reads where it lies goes into them nevertheless; that is known only when it is sent.
+    pub fn streaming(mut self, schedule: &Schedule, in_place: bool, forgets: bool) -> Task {
         let machine = &schedule.machine;
         let spec = &schedule.spec;
         let is_input = |read: Place, place: Place| {
@@ -170,7 +171,7 @@ impl Task {
                     let sources = &machine.operands[code.from as usize..code.into as usize];
                     sources.iter().any(|source| match *source {
                         Operand::Output(read) => read == place,
-                        Operand::Input(read) => is_input(read, place) && (!forgotten || other == at),
+                        Operand::Input(read) => is_input(read, place) && (!forgets || other == at),
                         _ => false,
                     })
                 });
@@ -266,8 +267,8 @@ mod tests {
 
     #[test]
     fn only_what_no_move_reads_is_written_past_the_caches() {
-        let stores_of = |schedule: &Schedule, in_place, forgotten| {
-            let task = task(schedule).streaming(schedule, in_place, forgotten);
+        let stores_of = |schedule: &Schedule, in_place, forgets| {
+            let task = task(schedule).streaming(schedule, in_place, forgets);
             let outputs = task.operands.iter().filter(|bound| matches!(bound.operand, Operand::Output(_)));
             outputs.map(|bound| bound.store).collect::<Vec<_>>()
         };
