@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests of what computes: cells, the choice of the best, tables, targets, the record and the picture."""
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from peers import cells, configurations, measure, plot, record, report, targets
+from peers import cells, configurations, main, measure, plot, record, report, targets
 from peers.cells import Cell
 from peers.configurations import MAPPED, ORDINARY, OURS
 from peers.install import SOURCES
@@ -29,8 +30,12 @@ def sample_results():
     return results
 
 
-ABOUT = {"cores": 2, "processor": "a CPU", "seconds": 0.1, "repeats": 3, "line": 30.0, "copy": 40.0}
+ABOUT = {"date": "2000-01-31", "cores": 2, "processor": "a CPU", "seconds": 0.1, "repeats": 3, "line": 30.0, "copy": 40.0, "profile": "release"}
 OVERLAP = {"spare": {"values": [0.3, 0.24, 7000.0, 8000.0], "noisy": False}}
+
+
+def sample_machine(name="Some CPU"):
+    return record.Machine(name, sample_results(), ABOUT, OVERLAP)
 
 
 class Cells(unittest.TestCase):
@@ -50,6 +55,12 @@ class Cells(unittest.TestCase):
         self.assertEqual(sorted(cell for group in grouped for cell in group), sorted(cells.required()))
         for group in grouped:
             self.assertEqual(len({cell.ranks for cell in group}), 1)
+
+
+    def test_a_machine_has_a_name_that_files_can_have(self):
+        self.assertEqual(main.named("Zen 4"), "Zen 4")
+        for name in ("", "../x", "a/b", ".x", "a\nb"):
+            self.assertRaises(argparse.ArgumentTypeError, main.named, name)
 
 
 class Choice(unittest.TestCase):
@@ -212,10 +223,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(once.replace("\nnew\n", "").replace("\nother\n", "").count("peers:"), 4)
 
     def test_every_mark_of_the_documents_has_a_section(self):
-        from peers.main import DOCUMENTS
-
-        texts = report.sections(sample_results(), ABOUT, OVERLAP)
-        for document in DOCUMENTS:
+        texts = report.sections([sample_machine()])
+        for document in main.DOCUMENTS:
             text = document.read_text()
             self.assertIn("<!-- peers: ", text, document)
             report.filled(text, texts)
@@ -225,16 +234,43 @@ class Documents(unittest.TestCase):
         table = report.beside(results, [Cell(2, "all_reduce", "out", "float32", 1 << 20)])
         self.assertIn("| 1M | 525 | 0.50 | 262 | 0.25 | 1050 | intel/default |", table)
 
+    def test_machines_stand_side_by_side(self):
+        texts = report.sections([sample_machine("A"), sample_machine("B")])
+        self.assertIn("| 1M | 525 | 0.50 | 262 | 0.25 | 525 | 0.50 | 262 | 0.25 |", texts["all_reduce 8"])
+        self.assertIn("| [B](peers/b.md) | a CPU | 30 |", texts["machines"])
+
+    def test_peers_that_lend_mapped_buffers_are_told_from_the_others(self):
+        results = sample_results()
+        for cell in cells.required():
+            results.add(cell, "intel/heap", Sample((1 + cell.bytes / 1000) / 4, 1, False))
+        (total, mean, behind), beside = report.standing(results, ORDINARY), report.standing(results, ORDINARY, report.ordinary)
+        self.assertEqual((round(mean, 9), behind), (2.0, total))
+        self.assertEqual((beside[0], round(beside[1], 9), beside[2]), (total, 0.5, 0))
+        self.assertTrue(all(name.startswith("intel/heap") for name in configurations.LENT))
+
+    def test_a_page_names_the_targets_that_were_missed(self):
+        page = report.page(sample_machine(), "some-cpu.svg")
+        self.assertIn("| computation beside 64M all_reduce | lost, with a spare core | 0.10 | 0.20 |", page)
+        self.assertIn("(some-cpu.svg)", page)
+        self.assertEqual(page.count("| bytes | malloc, µs |"), len({(c.ranks, c.collective, c.place, c.type) for c in cells.required()}))
+
+    def test_only_a_whole_run_of_an_optimised_library_beside_peers_is_published(self):
+        self.assertEqual(main.unfit(sample_machine(), True), "")
+        self.assertIn("all cells", main.unfit(sample_machine(), False))
+        self.assertIn("peer", main.unfit(record.Machine("A", Results(), ABOUT, {}), True))
+        self.assertIn("fast", main.unfit(record.Machine("A", sample_results(), {**ABOUT, "profile": "fast"}, {}), True))
+
 
 class Files(unittest.TestCase):
     def test_the_record_gives_back_what_was_written(self):
-        results = sample_results()
+        machine = sample_machine()
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "results.json"
-            path.write_text(record.text(results, ABOUT, OVERLAP))
-            read, about, overlap = record.read(path)
-        self.assertEqual((about, overlap, read.versions), (ABOUT, OVERLAP, results.versions))
-        self.assertEqual(record.text(read, about, overlap), record.text(results, ABOUT, OVERLAP))
+            path = pathlib.Path(folder) / f"{machine.file}.json"
+            path.write_text(record.text(machine))
+            read = record.read(path)
+        self.assertEqual((read.name, read.about, read.overlap), (machine.name, ABOUT, OVERLAP))
+        self.assertEqual(read.results.versions, machine.results.versions)
+        self.assertEqual(record.text(read), record.text(machine))
 
     def test_the_picture_is_well_formed_with_a_line_for_each_series(self):
         picture = plot.svg(sample_results())

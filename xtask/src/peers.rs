@@ -6,8 +6,8 @@ use crate::tally::Outcome;
 
 const COMMANDS: [&str; 3] = [
     "python3 benches/peers/tests.py",
-    "python3 benches/peers/run --peers none --profile fast --no-write --repeats 1 --seconds 0.001 --ranks 2,3 --sizes 8,4K,1M",
-    "python3 benches/peers/run --peers none --no-build --no-write --repeats 1 --seconds 0.001 --ranks 2 --types float16,bfloat16 --sizes 8,1M",
+    "python3 benches/peers/run --peers none --profile fast --repeats 1 --seconds 0.001 --ranks 2,3 --sizes 8,4K,1M",
+    "python3 benches/peers/run --peers none --no-build --repeats 1 --seconds 0.001 --ranks 2 --types float16,bfloat16 --sizes 8,1M",
 ];
 
 pub(crate) fn check() -> Outcome {

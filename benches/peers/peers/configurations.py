@@ -143,4 +143,6 @@ PEERS = [
 ORDINARY = Configuration(OURS, "malloc", forked("rdmaccl"))
 MAPPED = Configuration(OURS, "cclMemAlloc", forked("rdmaccl"), (), ("-a",))
 OUR_CONFIGURATIONS = [ORDINARY, MAPPED]
+LENT = {c.name for c in PEERS if "-a" in c.arguments}
+"""The peers' configurations whose buffers are the library's, and mapped by all ranks."""
 LIBRARIES = list(dict.fromkeys(c.library for c in PEERS))

@@ -112,9 +112,15 @@ class Results:
         quiet = [sample for sample in samples if not sample.noisy]
         return min(quiet or samples, key=lambda sample: sample.median, default=None)
 
-    def best_peer(self, cell, ours):
-        """The quickest configuration that is not one of ours, and its sample; None without a peer."""
-        found = {name: self.best(cell, name) for name in self.samples.get(cell, {}) if not name.startswith(ours)}
+    def peers(self, ours):
+        """The names of all configurations that are not ours."""
+        return {name for times in self.samples.values() for name in times if not name.startswith(ours)}
+
+    def best_peer(self, cell, ours, among=None):
+        """The quickest configuration that is not one of ours, of all or of those whose names `among` accepts, and its
+        sample; None without a peer."""
+        names = [n for n in self.samples.get(cell, {}) if not n.startswith(ours) and (among is None or among(n))]
+        found = {name: self.best(cell, name) for name in names}
         name = min(found, key=lambda name: found[name].median, default=None)
         return name and (name, found[name])
 

@@ -1,4 +1,4 @@
-"""Results as a JSON file, a line for each cell."""
+"""The results of a machine as a JSON file, a line for each cell."""
 import dataclasses
 import json
 
@@ -6,13 +6,31 @@ from .cells import Cell
 from .measure import Results, Sample
 
 
+@dataclasses.dataclass
+class Machine:
+    """What one run found there; `about` tells of the machine and the settings."""
+
+    name: str
+    results: Results
+    about: dict
+    overlap: dict
+
+    @property
+    def file(self):
+        """The stem of its files' names."""
+        return stem(self.name)
+
+
+def stem(name):
+    return name.lower().replace(" ", "-")
+
+
 def digits(value):
     return float(f"{value:.4g}")
 
 
-def text(results, about, overlap):
-    """`about` tells of the run: machine, settings."""
-    lines = []
+def text(machine):
+    results, lines = machine.results, []
     for cell in sorted(results.samples):
         times = {}
         for name in results.samples[cell]:
@@ -20,14 +38,15 @@ def text(results, about, overlap):
             runs = len(results.samples[cell][name])
             times[name] = [digits(best.median), digits(best.p99), runs, int(best.noisy)]
         lines.append(json.dumps({**dataclasses.asdict(cell), "times": times}))
-    head = {"about": about, "versions": results.versions, "notes": list(results.notes), "overlap": overlap}
+    head = {"machine": machine.name, "about": machine.about, "versions": results.versions}
+    head |= {"notes": list(results.notes), "overlap": machine.overlap}
     members = [f"{json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in head.items()]
     columns = json.dumps(["median µs", "p99 µs", "runs", "noisy"], ensure_ascii=False)
     return "{\n" + ",\n".join([*members, f'"times": {columns}', '"cells": [\n' + ",\n".join(lines) + "\n]"]) + "\n}\n"
 
 
 def read(path):
-    """What `text` wrote: results, about, overlap."""
+    """What `text` wrote."""
     record = json.loads(path.read_text())
     results = Results()
     results.versions = record["versions"]
@@ -37,4 +56,4 @@ def read(path):
         for name, (median, p99, runs, noisy) in times.items():
             for _ in range(runs):
                 results.add(Cell(**line), name, Sample(median, p99, bool(noisy)))
-    return results, record["about"], record["overlap"]
+    return Machine(record["machine"], results, record["about"], record["overlap"])

@@ -1,13 +1,13 @@
-"""The tables, and where they stand in the documents.
+"""The tables, the page of a machine, and what other documents show of all machines.
 
-A document says where by a pair of lines, `<!-- peers: NAME -->` and `<!-- peers: end -->`; what is between them is
-replaced. The names are those of `sections`."""
+A document says where a table stands by a pair of lines, `<!-- peers: NAME -->` and `<!-- peers: end -->`; what is between
+them is replaced. The names are those of `sections`."""
 import re
 import statistics
 
-from .cells import COLLECTIVES, PLACES, RANKS, TYPES, Cell, required, short
-from .configurations import MAPPED, ORDINARY, OURS
-from .targets import ratio, targets
+from .cells import ALL_SIZES, COLLECTIVES, PLACES, RANKS, TYPES, Cell, required, short
+from .configurations import LENT, MAPPED, ORDINARY, OURS
+from .targets import NOISE, ratio, targets
 
 MARKED = re.compile(r"(<!-- peers: (?!end)([^>]+?) -->\n).*?(<!-- peers: end -->)", re.DOTALL)
 
@@ -122,47 +122,107 @@ def overlapping(overlap):
     return table(head, rows)
 
 
-def summary(results, overlap):
-    found = targets(results, overlap)
+def standing(results, configuration, peers=None):
+    """In how many cells ours has been beside a peer, the geometric mean of the ratios, in how many a peer was ahead."""
     cells = [c for c in results.samples if c.type == "float32" and c.place in PLACES]
-    lines = []
-    for configuration in (ORDINARY, MAPPED):
-        known = [r for cell in cells if (r := ratio(results, cell, configuration)[0])]
-        if known:
-            behind = sum(r > 1.03 for r in known)
-            mean = statistics.geometric_mean(known)
-            lines.append(
-                f"- `{configuration.variant}` buffers: {len(known)} cells, geometric mean of the ratios {mean:.2f}, "
-                f"behind the best peer in {behind}."
-            )
-    lines.append(f"- {sum(t.met for t in found)} of the {len(found)} targets met (`benches/peers/run --targets`).")
-    return "\n".join(lines) + "\n"
+    known = [r for cell in cells if (r := ratio(results, cell, configuration, peers)[0])]
+    return (len(known), statistics.geometric_mean(known), sum(r > NOISE for r in known)) if known else None
+
+
+def ordinary(name):
+    """Whether the configuration's buffers are ordinary memory, as `malloc`'s are."""
+    return name not in LENT
+
+
+def in_words(found):
+    return f"{found[1]:.2f}, behind in {found[2]} of {found[0]}" if found else "-"
+
+
+def missed(results, overlap):
+    found = targets(results, overlap)
+    rows = [
+        [t.group, t.what, f"{t.wanted:.2f}", "-" if t.reached is None else noted(f"{t.reached:.2f}", t.noisy)]
+        for t in found
+        if not t.met
+    ]
+    counted = f"{len(found) - len(rows)} of the {len(found)} targets are met, within {100 * (NOISE - 1):.0f} % of noise"
+    return f"{counted}.\n" if not rows else f"{counted}; not:\n\n{table(['', 'cell', 'wanted', 'reached'], rows)}"
 
 
 def about(results, run):
     versions = [f"- {library}: {version}" for library, version in sorted(results.versions.items())]
     how = (
-        f"{run['cores']} cores of {run['processor']}; {run['seconds']} s for each cell, the best of up to "
+        f"{run['date']}: {run['cores']} cores of {run['processor']}; {run['seconds']} s for each cell, the best of up to "
         f"{run['repeats']} runs; a cache line from core to core {run['line']} ns, two cores copy {run['copy']} GB/s.\n"
     )
     return "\n".join([how, *versions]) + "\n"
 
 
-def sections(results, run, overlap):
+def page(machine, picture):
+    """The document of one machine: every cell."""
+    results, overlap = machine.results, machine.overlap
+    lent = standing(results, ORDINARY, ordinary)
+    parts = [
+        f"# Beside the peers: {machine.name}",
+        "Written by `benches/peers/run`, from one run. [performance.md](../performance.md) says how to read it, and\n"
+        "[benches/peers](../../benches/peers/README.md) how it is measured. `~`: the cores were elsewhere in every run of that cell.",
+        about(results, machine.about),
+        f"- `malloc` buffers, time by the best peer's: mean {in_words(standing(results, ORDINARY))}.\n"
+        f"- The same beside the peers' configurations that take ordinary memory too: {in_words(lent)}.\n"
+        f"- `cclMemAlloc` buffers: {in_words(standing(results, MAPPED))}.",
+        f"![Ratio to the best peer, and bus bandwidth, over size]({picture})",
+        f"## Targets\n\n{missed(results, overlap)}",
+        f"## All but all-reduce out of place\n\nTime by the best peer's, `malloc` / `cclMemAlloc`, by size in bytes:\n\n{ratios(results)}",
+        "## Narrow types\n\nall_reduce, 2 ranks, out of place, ordinary memory. What a byte costs, by what one of float32 costs in the same\n"
+        f"library:\n\n{narrow(results)}",
+        f"## Latency under load\n\nall_reduce of 8 bytes, every call timed by itself:\n\n{tails(results)}",
+        "## Computation beside an asynchronous all_reduce\n\n"
+        "2 ranks on 2 cores, 64 MiB of float32 on a host stream, while the calling thread computes in registers. Each stream has a thread,\n"
+        f"so two ranks leave no core free unless threads share one; what rank 0's computation loses:\n\n{overlapping(overlap)}",
+        f"## Every cell\n\n{every(results)}",
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def side_by_side(machines, ranks):
+    """All-reduce out of place: ours and how it stands beside the best peer, on each machine."""
+    head = ["bytes"]
+    for machine in machines:
+        head += [f"{machine.name}: malloc, µs", "÷ best peer", "cclMemAlloc, µs", "÷ best peer"]
+    rows = []
+    for size in ALL_SIZES:
+        row, cell = [short(size)], Cell(ranks, "all_reduce", "out", "float32", size)
+        for machine in machines:
+            for configuration in (ORDINARY, MAPPED):
+                sample, (by, noisy) = machine.results.best(cell, configuration.name), ratio(machine.results, cell, configuration)
+                row.append(noted(number(sample.median), sample.noisy) if sample else "")
+                row.append(noted(f"{by:.2f}", noisy) if by else "")
+        rows.append(row)
+    return table(head, rows)
+
+
+def overview(machines):
+    """A line for each machine."""
+    head = ["machine", "processor", "a line, ns", "targets met", "malloc", "beside ordinary memory", "cclMemAlloc"]
+    rows = []
+    for machine in machines:
+        found = targets(machine.results, machine.overlap)
+        rows.append([
+            f"[{machine.name}](peers/{machine.file}.md)",
+            machine.about["processor"],
+            f"{machine.about['line']:.0f}",
+            f"{sum(t.met for t in found)} of {len(found)}",
+            in_words(standing(machine.results, ORDINARY)),
+            in_words(standing(machine.results, ORDINARY, ordinary)),
+            in_words(standing(machine.results, MAPPED)),
+        ])
+    return table(head, rows)
+
+
+def sections(machines):
     """The texts by name."""
-    found = {
-        "about": about(results, run),
-        "summary": summary(results, overlap),
-        "picture": "![Ratio to the best peer, and bus bandwidth, over size](peers.svg)\n",
-        "ratios": ratios(results),
-        "types": narrow(results),
-        "tails": tails(results),
-        "overlap": overlapping(overlap),
-        "all": every(results),
-    }
-    for ranks in RANKS:
-        found[f"all_reduce {ranks}"] = beside(results, measured(results, ranks, "all_reduce", "out"))
-    return found
+    found = {f"all_reduce {ranks}": side_by_side(machines, ranks) for ranks in RANKS}
+    return {**found, "machines": overview(machines)}
 
 
 def filled(document, texts):

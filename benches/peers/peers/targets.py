@@ -31,9 +31,10 @@ class Target:
         return self.reached is not None and self.reached <= self.wanted * NOISE
 
 
-def ratio(results, cell, configuration):
-    """Ours by the best peer's, and whether one of them was measured noisily; (None, False) without both."""
-    ours, peer = results.best(cell, configuration.name), results.best_peer(cell, OURS)
+def ratio(results, cell, configuration, peers=None):
+    """Ours by the best peer's (of those whose names `peers` accepts), and whether one of them was measured noisily;
+    (None, False) without both."""
+    ours, peer = results.best(cell, configuration.name), results.best_peer(cell, OURS, peers)
     if not ours or not peer:
         return None, False
     return ours.median / peer[1].median, ours.noisy or peer[1].noisy
