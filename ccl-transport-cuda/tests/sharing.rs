@@ -7,6 +7,7 @@ use ccl_transport_cuda::driver::Driver;
 use ccl_transport_cuda::sharing::{Handle, Mapped};
 use ccl_transport_cuda::{DeviceMemory, Primary};
 use std::fmt::Write as _;
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -208,9 +209,11 @@ fn a_descriptor_that_cannot_be_taken_is_named_and_nothing_is_left() {
     }
     let zero = primary(0);
     let at = fake.alloc_virtual(0, PIECE, true);
+    // The kernel gives the least free number, and other threads open files meanwhile: theirs must not be the handle's.
+    let lower: Vec<_> = (0..64).map(|_| File::open("/dev/null").unwrap()).collect();
     let handle = Handle::of(&zero, at, PIECE).unwrap();
     let closed = Handle::from_bytes(&handle.to_bytes()).unwrap();
-    drop(handle);
+    drop((handle, lower));
     in_another_process("a_descriptor_that_cannot_be_taken_is_named_and_nothing_is_left", &closed);
     fake.free_virtual(at, PIECE);
     drop(zero);
