@@ -1,9 +1,9 @@
 //! The checks that are one or two calls of cargo.
 
+use crate::programs::test;
 use crate::shell::{Printed, command, root, run, target, tee};
-use crate::tally::{Outcome, count_tests, last_words};
+use crate::tally::{Outcome, count_tests, tail};
 use crate::tools;
-use std::process::Command;
 
 pub(crate) fn fmt() -> Outcome {
     Outcome::of(run(&mut command("cargo fmt --all --check")))
@@ -20,7 +20,7 @@ pub(crate) fn clippy() -> Outcome {
 
 /// Debug assertions and overflow checks are on.
 pub(crate) fn unit() -> Outcome {
-    tests(&mut command("cargo test --workspace --all-targets --locked --no-fail-fast"))
+    test(&mut command("cargo test --workspace --all-targets --locked"), &[])
 }
 
 pub(crate) fn docs() -> Outcome {
@@ -28,7 +28,13 @@ pub(crate) fn docs() -> Outcome {
     if let Err(why) = run(documentation.env("RUSTDOCFLAGS", "-D warnings")) {
         return Outcome::Failed(why);
     }
-    tests(&mut command("cargo test --workspace --doc --locked"))
+    match tee(&mut command("cargo test --workspace --doc --locked")) {
+        Err(why) => Outcome::Failed(why),
+        Ok(Printed { success, output, errors }) => match count_tests(&output) {
+            Outcome::Tests { failed, .. } if failed.is_empty() && !success => Outcome::Failed(tail(&errors)),
+            counted => counted,
+        },
+    }
 }
 
 /// Compiles C, where the unit tests alone would do without: every machine can run those.
@@ -37,24 +43,23 @@ pub(crate) fn verbs() -> Outcome {
         return Outcome::Skipped(why);
     }
     // The whole workspace's, or it would be built once more: with other features than the unit tests.
-    let mut comparison = command("cargo test --workspace --lib --locked header_tests");
-    tests(comparison.env("RDMACCL_VERBS_HEADER", "required"))
+    let mut comparison = command("cargo test --workspace --lib --locked");
+    test(comparison.env("RDMACCL_VERBS_HEADER", "required"), &["header_tests"])
 }
 
 /// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit;
 /// and of what unit tests sample, all.
 pub(crate) fn proofs() -> Outcome {
-    tests(&mut command(
-        "cargo test --profile fast --workspace --test verify_* --test cluster_* --test control_* --locked \
-         --no-fail-fast -- --nocapture",
-    ))
+    let line =
+        "cargo test --profile fast --workspace --test verify_* --test cluster_* --test control_* --locked";
+    test(&mut command(line), &["--nocapture"])
 }
 
 pub(crate) fn loom() -> Outcome {
     let mut tests_under_loom =
         command("cargo test --profile fast --package ccl-transport-shm --package ccl --lib --locked");
     // Flags of its own would rebuild everything twice in a common folder.
-    tests(tests_under_loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom")))
+    test(tests_under_loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom")), &[])
 }
 
 /// With the compiler in use: the sanitizer's flags are unstable, which the bootstrap variable allows, and the standard
@@ -63,7 +68,7 @@ pub(crate) fn tsan() -> Outcome {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let line = format!(
         "cargo test --target {triple} --profile fast --package ccl-transport-shm --package ccl --package ccl-ffi --locked \
-         --no-fail-fast --lib --test threads --test processes --test collectives --test groups --test mapped"
+         --lib --test threads --test processes --test collectives --test groups --test mapped"
     );
     let suppressions = root().join("ccl-transport-shm/tsan-suppressions.txt");
     let mut tests_under_tsan = command(&line);
@@ -84,19 +89,5 @@ pub(crate) fn tsan() -> Outcome {
         // Eight threads by four communicators, in seconds.
         .env("SOAK_SECONDS", "10")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
-    tests(&mut tests_under_tsan)
-}
-
-fn tests(command: &mut Command) -> Outcome {
-    match tee(command) {
-        Err(why) => Outcome::Failed(why),
-        Ok(Printed { success, output, errors }) => match count_tests(&output) {
-            // A report of ThreadSanitizer ends a program so: each of its tests has passed.
-            Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
-                Outcome::Failed(format!("a test program did not build or died{}", last_words(&errors)))
-            }
-            Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
-            counted => counted,
-        },
-    }
+    test(&mut tests_under_tsan, &[])
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` runs every check of this repository; each is also a command of its own. A check
 //! passes, fails with a reason, or is skipped with a reason; a skip is said aloud, and with `--no-skip` it
-//! is a failure. What a check needs (valgrind, strace, cmake, cargo-fuzz) is installed where that is allowed.
+//! is a failure. What a check needs (valgrind, strace, cmake) is installed where that is allowed.
 //!
 //! `cargo xtask install --prefix DIR` installs the C library, its headers and the programs.
 //! `cargo xtask gpu` builds what `gpu/check.sh` runs on a machine with a GPU; `docs/gpu-check.md` says what it shows.
@@ -18,6 +18,7 @@ mod arrows;
 mod cargo;
 mod chaos;
 mod copies;
+mod cores;
 mod counts;
 mod functions;
 mod fuzz;
@@ -29,6 +30,7 @@ mod licences;
 mod nccl;
 mod peers;
 mod perf;
+mod programs;
 mod readme;
 mod shell;
 mod softroce;

@@ -1,6 +1,6 @@
 //! Programs and headers that a check needs beside cargo: found, installed where that is allowed, or named as missing.
 
-use crate::shell::{command, read, run, target};
+use crate::shell::{command, read, run};
 use std::path::PathBuf;
 
 /// Whether the program can be started.
@@ -62,19 +62,4 @@ fn install(missing: &[(&str, &str)]) -> Result<(), String> {
             .and_then(|()| run(command(&install).env("DEBIAN_FRONTEND", "noninteractive")));
     }
     installed.map_err(|e| format!("{programs} {are} missing and cannot be installed: {e}"))
-}
-
-/// A subcommand of cargo: found, or built from crates.io into the target folder. Returns the program.
-pub(crate) fn need_crate(program: &str) -> Result<PathBuf, String> {
-    if present(program) {
-        return Ok(program.into());
-    }
-    let folder = target().join("tools");
-    let built = folder.join("bin").join(program);
-    if !built.exists() {
-        println!("{program} is missing: building it into {}", folder.display());
-        let mut install = command(&format!("cargo install --quiet --locked {program} --root"));
-        run(install.arg(&folder).env_remove("CARGO_TARGET_DIR"))?;
-    }
-    Ok(built)
 }

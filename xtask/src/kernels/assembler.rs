@@ -1,14 +1,13 @@
 //! The modules as machine code for every kind of device, and what the assembler says of them.
 
 use super::toolchain::{Toolchain, ptx, sources};
+use crate::cores::by_all;
 use crate::shell::target;
 use ccl_transport_cuda::code;
 use ccl_transport_cuda::program::{MODULES, Module};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Turing, Ampere, Hopper, and Blackwell in servers and in desktops.
 pub(super) const DEVICES: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
@@ -32,23 +31,12 @@ struct Use {
 pub(super) fn table(toolchain: &Toolchain, modules: &[&str]) -> Result<(), String> {
     let jobs = modules.iter().flat_map(|module| DEVICES.map(|device| (*module, device)));
     let jobs: Vec<_> = jobs.filter(|(module, device)| runs_on(module, device)).collect();
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
-    std::thread::scope(|scope| {
-        for worker in 0..workers {
-            let (next, results, jobs) = (&next, &results, &jobs);
-            scope.spawn(move || {
-                while let Some((module, device)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let into = target().join(format!("kernels/assembled-{worker}"));
-                    let report = assemble(toolchain.program("ptxas"), module, device, &into);
-                    let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    results.push((*module, *device, report));
-                }
-            });
-        }
+    let reports = by_all(&jobs, |(module, device)| {
+        let into = target().join(format!("kernels/assembled-{module}-{device}"));
+        assemble(toolchain.program("ptxas"), module, device, &into)
     });
     let mut kernels = BTreeMap::<(&str, String), BTreeMap<&str, Use>>::new();
-    for (module, device, report) in results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+    for ((module, device), report) in jobs.into_iter().zip(reports) {
         for (kernel, used) in report? {
             kernels.entry((module, kernel)).or_default().insert(device, used);
         }

@@ -5,8 +5,10 @@ mod assembler;
 mod scopes;
 mod toolchain;
 
-use crate::shell::{Printed, command, run, target, tee};
-use crate::tally::{Outcome, count_tests, last_words};
+use crate::cores::by_all;
+use crate::programs::test;
+use crate::shell::{command, run, target};
+use crate::tally::Outcome;
 use crate::tools;
 use ccl_transport_cuda::program;
 use toolchain::{Toolchain, ptx, sources};
@@ -109,16 +111,19 @@ fn compiled(write: bool) -> Result<(), String> {
 
 /// The compilers that do not make what is shipped take the sources too: CUDA 13's NVRTC, and nvcc.
 fn others(toolchain: &Toolchain, modules: &[Module]) -> Result<(), String> {
-    let made = target().join("kernels/other");
+    let folder = target().join("kernels/other");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let made = |source: &str| folder.join(source).with_extension("cubin");
     let mut sources: Vec<&str> = modules.iter().map(|module| module.source.as_str()).collect();
     sources.dedup();
-    let jobs: Vec<_> = sources.iter().map(|source| (made.clone(), *source, "SumsBF16")).collect();
+    let jobs: Vec<_> = sources.iter().map(|source| (made(source), *source, "SumsBF16")).collect();
     toolchain.nvrtc(false, "compute_90", &jobs)?;
-    for source in &sources {
+    let compiled = by_all(&sources, |source| {
         let mut nvcc = toolchain.program("nvcc");
         nvcc.args("-std=c++17 -arch=sm_90 -cubin -DFAMILY=SumsBF16 -Werror all-warnings -o".split(' '));
-        run(nvcc.arg(&made).arg(source))?;
-    }
+        run(nvcc.arg(made(source)).arg(source))
+    });
+    compiled.into_iter().collect::<Result<(), String>>()?;
     println!("NVRTC and nvcc of CUDA 13 take all sources");
     Ok(())
 }
@@ -155,16 +160,8 @@ fn emulated() -> Outcome {
     if let Err(why) = run(&mut command("cargo build --workspace --lib --locked")) {
         return Outcome::Failed(why);
     }
-    let mut test = command("cargo test --workspace --locked --no-fail-fast --test emulation");
-    test.args(["--", "--nocapture", "--test-threads=1"]);
-    let Printed { success, output, errors } = match tee(&mut test) {
-        Err(why) => return Outcome::Failed(why),
-        Ok(printed) => printed,
-    };
-    match count_tests(&output) {
-        Outcome::Tests { ref failed, .. } if failed.is_empty() && !success => {
-            Outcome::Failed(format!("an emulation did not come to its end{}", last_words(&errors)))
-        }
+    let mut emulations = command("cargo test --workspace --locked --test emulation");
+    match test(&mut emulations, &["--nocapture", "--test-threads=1"]) {
         // The PTX is a test, too.
         Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
         other => other,

@@ -1,0 +1,142 @@
+//! Test programs, built by cargo and run here: cargo would run one after the other, and many of them mostly wait for time to pass.
+
+use crate::cores::by_all;
+use crate::shell::capture;
+use crate::tally::{Outcome, count_tests, tail};
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// A program with tests.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    /// Its source, from the package's folder on.
+    name: String,
+    file: PathBuf,
+    /// The package's, where cargo would run it too.
+    folder: PathBuf,
+}
+
+/// Builds what a `cargo test` names, with its settings, and runs all of it by these arguments.
+pub(crate) fn test(cargo: &mut Command, arguments: &[&str]) -> Outcome {
+    let said = match capture(cargo.args(["--no-run", "--message-format", "json-render-diagnostics"])) {
+        Ok(said) => said,
+        Err(why) => return Outcome::Failed(why),
+    };
+    let settings: Vec<_> = cargo.get_envs().collect();
+    let ended = by_all(&programs(&said), |program| {
+        let mut command = Command::new(&program.file);
+        command.args(arguments).current_dir(&program.folder);
+        for (name, value) in &settings {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        run(&program.name, command)
+    });
+    sum(&ended)
+}
+
+/// Those among cargo's messages.
+fn programs(messages: &str) -> Vec<Program> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages.filter_map(|message| program(&message)).collect()
+}
+
+fn program(message: &Value) -> Option<Program> {
+    let file = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let source = Path::new(message["target"]["src_path"].as_str()?);
+    let package = folder.file_name()?.to_string_lossy();
+    let name = format!("{package}/{}", source.strip_prefix(folder).unwrap_or(source).display());
+    Some(Program { name, file: file.into(), folder: folder.into() })
+}
+
+/// What a program has said, and whether it succeeded.
+struct Ended {
+    name: String,
+    success: bool,
+    output: String,
+}
+
+/// Shows what it says when it has ended, and in one piece: others run meanwhile.
+fn run(name: &str, command: Command) -> Ended {
+    let start = Instant::now();
+    let (success, output) = match heard(command) {
+        Ok(ended) => ended,
+        Err(why) => (false, format!("it cannot be run: {why}\n")),
+    };
+    println!("-- {name} ({:.1} s)\n{output}", start.elapsed().as_secs_f64());
+    Ended { name: name.into(), success, output }
+}
+
+/// Both of its outputs, in the order in which they were written.
+fn heard(mut command: Command) -> std::io::Result<(bool, String)> {
+    let (mut ear, mouth) = std::io::pipe()?;
+    let mut child = command.stdin(Stdio::null()).stdout(mouth.try_clone()?).stderr(mouth).spawn()?;
+    // It holds the writing ends too: the end would never be read.
+    drop(command);
+    let mut output = Vec::new();
+    ear.read_to_end(&mut output)?;
+    Ok((child.wait()?.success(), String::from_utf8_lossy(&output).into_owned()))
+}
+
+fn sum(ended: &[Ended]) -> Outcome {
+    let (mut all, mut wrong) = ((0, 0), Vec::new());
+    for Ended { name, success, output } in ended {
+        let Outcome::Tests { passed, failed, skipped } = count_tests(output) else { continue };
+        all = (all.0 + passed, all.1 + skipped);
+        // Each test has passed where a report of ThreadSanitizer ends a program so.
+        if !success && failed.is_empty() {
+            wrong.push(format!("{name} died{}", tail(output)));
+        }
+        wrong.extend(failed);
+    }
+    match (all, wrong) {
+        ((0, _), wrong) if wrong.is_empty() => Outcome::Failed("no test ran".into()),
+        ((passed, skipped), failed) => Outcome::Tests { passed, failed, skipped },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_among_what_cargo_says() {
+        let said = r#"{"reason":"compiler-artifact","manifest_path":"/r/a/Cargo.toml","profile":{"test":true},"target":{"src_path":"/r/a/tests/b.rs"},"executable":"/t/b-1"}
+            {"manifest_path":"/r/a/Cargo.toml","profile":{"test":false},"target":{"src_path":"/r/a/src/main.rs"},"executable":"/t/a"}
+            {"manifest_path":"/r/a/Cargo.toml","profile":{"test":true},"target":{"src_path":"/r/a/src/lib.rs"},"executable":null}
+            not json"#;
+        let expected = Program { name: "a/tests/b.rs".into(), file: "/t/b-1".into(), folder: "/r/a".into() };
+        assert_eq!(programs(said), [expected]);
+    }
+
+    #[test]
+    fn outputs_come_together_and_in_order() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        assert_eq!(heard(shell).unwrap(), (false, "one\ntwo\nthree\n".into()));
+        let gone = run("gone", Command::new("/there/is/nothing"));
+        assert!(!gone.success && gone.output.contains("cannot be run"), "{}", gone.output);
+    }
+
+    fn ended(success: bool, output: &str) -> Ended {
+        Ended { name: "a".into(), success, output: output.into() }
+    }
+
+    #[test]
+    fn who_died_is_named_with_its_last_words() {
+        let well = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
+        let both = [ended(true, well), ended(false, &format!("{well}\nWARNING: a race\n"))];
+        let failed = vec![format!("a died\n  {well}\n  WARNING: a race")];
+        assert_eq!(sum(&both), Outcome::Tests { passed: 4, failed, skipped: 2 });
+        let died = Outcome::Tests { passed: 0, failed: vec!["a died\n  crash".into()], skipped: 0 };
+        assert_eq!(sum(&[ended(false, "crash\n")]), died);
+        assert_eq!(sum(&[]), Outcome::Failed("no test ran".into()));
+        assert_eq!(sum(&[ended(true, "")]), Outcome::Failed("no test ran".into()));
+    }
+}
