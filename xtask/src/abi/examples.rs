@@ -3,6 +3,7 @@
 
 use super::Report;
 use super::headers::WARNINGS;
+use crate::cores::by_all;
 use crate::install::soname;
 use crate::shell::{command, read, root, run};
 use std::path::{Path, PathBuf};
@@ -24,18 +25,8 @@ pub(super) fn check(prefix: &Path, folder: &Path, report: &mut Report) {
         Ok(sources) => sources,
         Err(why) => return report.add("the examples", Err(why)),
     };
-    for source in &sources {
-        let name = name(source);
-        match compile(prefix, folder, source, Linked::Shared) {
-            Ok(program) => {
-                report.add(&format!("{name}, shared"), start(prefix, &program, ""));
-                report.add(&format!("{name}, memcheck"), start(prefix, &program, MEMCHECK));
-            }
-            Err(why) => report.add(&format!("{name}, shared"), Err(why)),
-        }
-        let archived =
-            compile(prefix, folder, source, Linked::Static).and_then(|program| start(prefix, &program, ""));
-        report.add(&format!("{name}, static"), archived);
+    for (what, result) in by_all(&sources, |source| each_way(prefix, folder, source)).into_iter().flatten() {
+        report.add(&what, result);
     }
     match by_cmake(prefix, folder) {
         Ok(build) => {
@@ -45,6 +36,23 @@ pub(super) fn check(prefix: &Path, folder: &Path, report: &mut Report) {
         }
         Err(why) => report.add("CMake", Err(why)),
     }
+}
+
+/// A program with the shared library, alone and under memcheck, and with the static one: what was tried, and what came of it.
+fn each_way(prefix: &Path, folder: &Path, source: &Path) -> Vec<(String, Result<(), String>)> {
+    let name = name(source);
+    let mut tried = Vec::new();
+    match compile(prefix, folder, source, Linked::Shared) {
+        Ok(program) => {
+            tried.push((format!("{name}, shared"), start(prefix, &program, "")));
+            tried.push((format!("{name}, memcheck"), start(prefix, &program, MEMCHECK)));
+        }
+        Err(why) => tried.push((format!("{name}, shared"), Err(why))),
+    }
+    let archived =
+        compile(prefix, folder, source, Linked::Static).and_then(|program| start(prefix, &program, ""));
+    tried.push((format!("{name}, static"), archived));
+    tried
 }
 
 fn name(source: &Path) -> String {
