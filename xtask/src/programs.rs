@@ -62,14 +62,15 @@ struct Ended {
     output: String,
 }
 
-/// Shows what it says when it has ended, and in one piece: others run meanwhile.
+/// Shows what it says when it has ended, and in one piece: others run meanwhile. Who hangs has begun and not ended.
 fn run(name: &str, command: Command) -> Ended {
+    println!("-- {name} begins");
     let start = Instant::now();
     let (success, output) = match heard(command) {
         Ok(ended) => ended,
         Err(why) => (false, format!("it cannot be run: {why}\n")),
     };
-    println!("-- {name} ({:.1} s)\n{output}", start.elapsed().as_secs_f64());
+    println!("-- {name} ended, {:.1} s:\n{output}", start.elapsed().as_secs_f64());
     Ended { name: name.into(), success, output }
 }
 
