@@ -55,10 +55,10 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { name, file: file.into(), folder: folder.into() })
 }
 
-/// What a program has said, and whether it succeeded.
+/// What a program has said, and how it ended where it did not succeed.
 struct Ended {
     name: String,
-    success: bool,
+    end: Result<(), String>,
     output: String,
 }
 
@@ -66,33 +66,35 @@ struct Ended {
 fn run(name: &str, command: Command) -> Ended {
     println!("-- {name} begins");
     let start = Instant::now();
-    let (success, output) = match heard(command) {
-        Ok(ended) => ended,
-        Err(why) => (false, format!("it cannot be run: {why}\n")),
-    };
+    let (end, output) =
+        heard(command).unwrap_or_else(|why| (Err(format!("it cannot be run: {why}")), String::new()));
     println!("-- {name} ended, {:.1} s:\n{output}", start.elapsed().as_secs_f64());
-    Ended { name: name.into(), success, output }
+    Ended { name: name.into(), end, output }
 }
 
 /// Both of its outputs, in the order in which they were written.
-fn heard(mut command: Command) -> std::io::Result<(bool, String)> {
+fn heard(mut command: Command) -> std::io::Result<(Result<(), String>, String)> {
     let (mut ear, mouth) = std::io::pipe()?;
     let mut child = command.stdin(Stdio::null()).stdout(mouth.try_clone()?).stderr(mouth).spawn()?;
     // It holds the writing ends too: the end would never be read.
     drop(command);
     let mut output = Vec::new();
     ear.read_to_end(&mut output)?;
-    Ok((child.wait()?.success(), String::from_utf8_lossy(&output).into_owned()))
+    let status = child.wait()?;
+    let end = if status.success() { Ok(()) } else { Err(status.to_string()) };
+    Ok((end, String::from_utf8_lossy(&output).into_owned()))
 }
 
 fn sum(ended: &[Ended]) -> Outcome {
     let (mut all, mut wrong) = ((0, 0), Vec::new());
-    for Ended { name, success, output } in ended {
+    for Ended { name, end, output } in ended {
         let Outcome::Tests { passed, failed, skipped } = count_tests(output) else { continue };
         all = (all.0 + passed, all.1 + skipped);
         // Each test has passed where a report of ThreadSanitizer ends a program so.
-        if !success && failed.is_empty() {
-            wrong.push(format!("{name} died{}", tail(output)));
+        if let Err(why) = end
+            && failed.is_empty()
+        {
+            wrong.push(format!("{name} died: {why}{}", tail(output)));
         }
         wrong.extend(failed);
     }
@@ -120,24 +122,25 @@ mod tests {
     fn outputs_come_together_and_in_order() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
-        assert_eq!(heard(shell).unwrap(), (false, "one\ntwo\nthree\n".into()));
+        assert_eq!(heard(shell).unwrap(), (Err("exit status: 3".into()), "one\ntwo\nthree\n".into()));
         let gone = run("gone", Command::new("/there/is/nothing"));
-        assert!(!gone.success && gone.output.contains("cannot be run"), "{}", gone.output);
+        assert!(gone.end.unwrap_err().contains("cannot be run"));
     }
 
-    fn ended(success: bool, output: &str) -> Ended {
-        Ended { name: "a".into(), success, output: output.into() }
+    fn ended(end: Result<(), &str>, output: &str) -> Ended {
+        Ended { name: "a".into(), end: end.map_err(String::from), output: output.into() }
     }
 
     #[test]
     fn who_died_is_named_with_its_last_words() {
         let well = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";
-        let both = [ended(true, well), ended(false, &format!("{well}\nWARNING: a race\n"))];
-        let failed = vec![format!("a died\n  {well}\n  WARNING: a race")];
+        let both = [ended(Ok(()), well), ended(Err("signal: 9"), &format!("{well}\nWARNING: a race\n"))];
+        let failed = vec![format!("a died: signal: 9\n  {well}\n  WARNING: a race")];
         assert_eq!(sum(&both), Outcome::Tests { passed: 4, failed, skipped: 2 });
-        let died = Outcome::Tests { passed: 0, failed: vec!["a died\n  crash".into()], skipped: 0 };
-        assert_eq!(sum(&[ended(false, "crash\n")]), died);
+        let died =
+            Outcome::Tests { passed: 0, failed: vec!["a died: exit status: 1\n  crash".into()], skipped: 0 };
+        assert_eq!(sum(&[ended(Err("exit status: 1"), "crash\n")]), died);
         assert_eq!(sum(&[]), Outcome::Failed("no test ran".into()));
-        assert_eq!(sum(&[ended(true, "")]), Outcome::Failed("no test ran".into()));
+        assert_eq!(sum(&[ended(Ok(()), "")]), Outcome::Failed("no test ran".into()));
     }
 }
