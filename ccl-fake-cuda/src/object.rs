@@ -15,8 +15,8 @@ pub fn machine_code(kind: &str, ptx: &str) -> Vec<u8> {
     code
 }
 
-/// Compiles the kernels, with a planted bug or without, into a folder that is the test program's own; the object's file, for the script's
-/// `kernels FILE`. Needs g++; panics, as a test does, where that fails.
+/// Compiles the kernels, with a planted bug or without; the object's file, for the script's `kernels FILE`. Test programs that run at the same time
+/// may share the folder: each puts the same in the other's place, and none removes it. Needs g++; panics, as a test does, where that fails.
 pub fn compile_kernels(folder: &Path, bug: Option<&str>) -> PathBuf {
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ccl-transport-cuda/kernels/emulate/object.cpp");
@@ -30,6 +30,6 @@ pub fn compile_kernels(folder: &Path, bug: Option<&str>) -> PathBuf {
     compile.args(bug.map(|bug| format!("-D{bug}=1")));
     let output = compile.arg(source).arg("-o").arg(&part).output().expect("g++ is needed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::rename(&part, &object).expect("a folder of our own");
+    std::fs::rename(&part, &object).expect("a folder for objects");
     object
 }

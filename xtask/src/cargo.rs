@@ -32,6 +32,7 @@ pub(crate) fn docs() -> Outcome {
         Err(why) => Outcome::Failed(why),
         Ok(Printed { success, output, errors }) => match count_tests(&output) {
             Outcome::Tests { failed, .. } if failed.is_empty() && !success => Outcome::Failed(tail(&errors)),
+            Outcome::Tests { passed: 0, .. } => Outcome::Failed("no test ran".into()),
             counted => counted,
         },
     }

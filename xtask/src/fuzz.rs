@@ -11,7 +11,7 @@ pub(crate) const RUNS: u64 = 5_000;
 
 /// What libFuzzer and AddressSanitizer want of the compiler: where the program goes, and what it compares, told at each step
 /// (<https://llvm.org/docs/LibFuzzer.html>, <https://clang.llvm.org/docs/SanitizerCoverage.html>). It is what cargo-fuzz, with
-/// which people fuzz for longer, passes too; building that takes longer than building all targets' own code.
+/// which people fuzz for longer, passes too; building that takes a minute.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Ccodegen-units=16";

@@ -40,10 +40,14 @@ pub(crate) fn test(cargo: &mut Command, arguments: &[&str]) -> Outcome {
     sum(&ended)
 }
 
+/// What cargo says that it has built, by `--message-format json-render-diagnostics`; lines that are no JSON are others'.
+pub(crate) fn messages(said: &str) -> impl Iterator<Item = Value> + '_ {
+    said.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
 /// Those among cargo's messages.
-fn programs(messages: &str) -> Vec<Program> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    messages.filter_map(|message| program(&message)).collect()
+fn programs(said: &str) -> Vec<Program> {
+    messages(said).filter_map(|message| program(&message)).collect()
 }
 
 fn program(message: &Value) -> Option<Program> {

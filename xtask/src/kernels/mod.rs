@@ -111,7 +111,7 @@ fn compiled(write: bool) -> Result<(), String> {
 
 /// The compilers that do not make what is shipped take the sources too: CUDA 13's NVRTC, and nvcc.
 fn others(toolchain: &Toolchain, modules: &[Module]) -> Result<(), String> {
-    let folder = target().join("kernels/other");
+    let folder = target().join("kernels/others");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let made = |source: &str| folder.join(source).with_extension("cubin");
     let mut sources: Vec<&str> = modules.iter().map(|module| module.source.as_str()).collect();

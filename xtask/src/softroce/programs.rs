@@ -5,8 +5,8 @@ use super::prepare::folder;
 use crate::abi::{Linked, compile};
 use crate::install;
 use crate::perf::PROGRAM;
+use crate::programs::messages;
 use crate::shell::{capture, command, root, run};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Builds all of it; the folder of programs.
@@ -39,9 +39,8 @@ fn place(line: &str, names: &[&str], folder: &Path) -> Result<(), String> {
 }
 
 /// A program among cargo's messages.
-fn executable(messages: &str, name: &str) -> Option<PathBuf> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut built = messages.filter(|message| message["target"]["name"] == name);
+fn executable(said: &str, name: &str) -> Option<PathBuf> {
+    let mut built = messages(said).filter(|message| message["target"]["name"] == name);
     built.find_map(|message| Some(Path::new(message["executable"].as_str()?).to_path_buf()))
 }
 
