@@ -4,6 +4,7 @@ use crate::programs::test;
 use crate::shell::{Printed, command, root, run, target, tee};
 use crate::tally::{Outcome, count_tests, tail};
 use crate::tools;
+use std::process::Command;
 
 pub(crate) fn fmt() -> Outcome {
     Outcome::of(run(&mut command("cargo fmt --all --check")))
@@ -20,7 +21,7 @@ pub(crate) fn clippy() -> Outcome {
 
 /// Debug assertions and overflow checks are on.
 pub(crate) fn unit() -> Outcome {
-    test(&mut command("cargo test --workspace --all-targets --locked"), &[])
+    test(command("cargo test --workspace --all-targets --locked"), &[])
 }
 
 pub(crate) fn docs() -> Outcome {
@@ -45,35 +46,49 @@ pub(crate) fn verbs() -> Outcome {
     }
     // The whole workspace's, or it would be built once more: with other features than the unit tests.
     let mut comparison = command("cargo test --workspace --lib --locked");
-    test(comparison.env("RDMACCL_VERBS_HEADER", "required"), &["header_tests"])
+    comparison.env("RDMACCL_VERBS_HEADER", "required");
+    test(comparison, &["header_tests"])
 }
 
 /// Optimised, and with the counts on the terminal: plans proved, mutations caught, faults that found their culprit;
 /// and of what unit tests sample, all.
 pub(crate) fn proofs() -> Outcome {
-    let line =
-        "cargo test --profile fast --workspace --test verify_* --test cluster_* --test control_* --locked";
-    test(&mut command(line), &["--nocapture"])
+    test(proving(), &["--nocapture"])
+}
+
+pub(crate) fn proving() -> Command {
+    command(
+        "cargo test --profile fast --workspace --test verify_* --test cluster_* --test control_* --locked",
+    )
 }
 
 pub(crate) fn loom() -> Outcome {
-    let mut tests_under_loom =
+    test(under_loom(), &[])
+}
+
+pub(crate) fn under_loom() -> Command {
+    let mut tests =
         command("cargo test --profile fast --package ccl-transport-shm --package ccl --lib --locked");
     // Flags of its own would rebuild everything twice in a common folder.
-    test(tests_under_loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom")), &[])
+    tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
+    tests
+}
+
+pub(crate) fn tsan() -> Outcome {
+    test(under_tsan(), &[])
 }
 
 /// With the compiler in use: the sanitizer's flags are unstable, which the bootstrap variable allows, and the standard
 /// library stays without it, which the suppressions make up for. A nightly that builds its own is not needed.
-pub(crate) fn tsan() -> Outcome {
+pub(crate) fn under_tsan() -> Command {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let line = format!(
         "cargo test --target {triple} --profile fast --package ccl-transport-shm --package ccl --package ccl-ffi --locked \
          --lib --test threads --test processes --test collectives --test groups --test mapped"
     );
     let suppressions = root().join("ccl-transport-shm/tsan-suppressions.txt");
-    let mut tests_under_tsan = command(&line);
-    tests_under_tsan
+    let mut tests = command(&line);
+    tests
         .env("RUSTC_BOOTSTRAP", "1")
         // The sanitizer sees only libc's calls; of memory that is unmapped by others, it takes what comes to lie there for the same.
         .env(
@@ -90,5 +105,5 @@ pub(crate) fn tsan() -> Outcome {
         // Eight threads by four communicators, in seconds.
         .env("SOAK_SECONDS", "10")
         .env("CARGO_TARGET_DIR", target().join("tsan"));
-    test(&mut tests_under_tsan, &[])
+    tests
 }

@@ -9,6 +9,7 @@ use crate::shell::{command, read, root, run, target};
 use crate::tally::Outcome;
 use crate::tools;
 use std::fmt::Write as _;
+use std::process::Command;
 use std::str::FromStr;
 
 /// Links, bytes, and a number of calls that is a multiple of how often slots, credits, receives and completions come round.
@@ -44,14 +45,18 @@ pub(crate) fn check() -> Outcome {
             return Outcome::Skipped(why);
         }
     }
-    let counted =
-        run(&mut command("cargo build --release --locked --workspace --example two_ranks --example copies"))
-            .and_then(|()| system_calls())
-            .and_then(|calls| Ok(calls + instructions()? + copies::check()?));
+    let counted = run(&mut build())
+        .and_then(|()| system_calls())
+        .and_then(|calls| Ok(calls + instructions()? + copies::check()?));
     match counted {
         Ok(passed) => Outcome::tests(passed, Vec::new()),
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// Builds the programs whose work is counted.
+pub(crate) fn build() -> Command {
+    command("cargo build --release --locked --workspace --example two_ranks --example copies")
 }
 
 fn example(links: &str, bytes: u64, calls: u64) -> String {

@@ -3,7 +3,8 @@
 use crate::cores::by_all;
 use crate::shell::{command, root, run, target};
 use crate::tally::{Outcome, tail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 /// Inputs for each target: some seconds of each.
@@ -27,17 +28,27 @@ pub(crate) fn check(runs: u64) -> Outcome {
     }
 }
 
-/// How many targets have passed, and what is wrong with the others.
-fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
-    let built = target().join("fuzz");
+/// Builds all of them.
+pub(crate) fn build() -> Command {
     let line = format!(
         "cargo build --manifest-path fuzz/Cargo.toml --locked --release --bins --target {}",
         triple()
     );
     let mut build = command(&line);
     // With the compiler in use: the sanitizer's flag is unstable, which the bootstrap variable allows.
-    build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &built);
-    run(&mut build)?;
+    build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder());
+    build
+}
+
+/// Where they are built.
+fn folder() -> PathBuf {
+    target().join("fuzz")
+}
+
+/// How many targets have passed, and what is wrong with the others.
+fn all(runs: u64) -> Result<(u64, Vec<String>), String> {
+    run(&mut build())?;
+    let built = folder();
     let seeds = built.join("seeds");
     // Not of the fuzzers' package: libFuzzer would be compiled once more.
     run(&mut command("cargo build --workspace --locked --example seeds"))?;

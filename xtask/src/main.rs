@@ -14,6 +14,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod abi;
+mod ahead;
 mod arrows;
 mod cargo;
 mod chaos;
@@ -38,9 +39,10 @@ mod tally;
 mod tools;
 mod torch;
 
+use ahead::Ahead;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 use tally::{Outcome, Tally};
 
@@ -48,14 +50,14 @@ use tally::{Outcome, Tally};
 #[command(name = "cargo xtask", about = "The development commands of rdmaccl")]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Task,
     /// Count a check that cannot run as failed
     #[arg(long, global = true)]
     no_skip: bool,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Task {
     /// Every check below
     Test {
         /// Remove what a check that passed has built or downloaded for itself alone: half of the disk space does then
@@ -108,8 +110,9 @@ enum Command {
     One(Check),
 }
 
-/// The checks, in the order in which `test` runs them: the quick ones first.
-#[derive(Clone, Copy, Debug, Subcommand)]
+/// The checks, in the order in which `test` runs them: the quick ones first, and those that wait a lot before those that
+/// can be built meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Subcommand)]
 enum Check {
     /// The code is formatted
     Fmt,
@@ -127,18 +130,6 @@ enum Check {
     Generated,
     /// Our C types of libibverbs are what its header says
     Verbs,
-    /// The verifier over every plan, and over mutated ones, optimised and with its counts
-    Proofs,
-    /// The shared-memory ring and the turnstile under loom: every interleaving
-    Loom,
-    /// The shared-memory transport, all collectives over it, and many threads at the C ABI under ThreadSanitizer
-    Tsan,
-    /// What comes from outside, under libFuzzer
-    Fuzz {
-        /// Inputs for each target
-        #[arg(long, default_value_t = fuzz::RUNS)]
-        runs: u64,
-    },
     /// The installed C library: its symbols, headers and examples, by pkg-config and CMake, under memcheck
     Abi,
     /// The perf programs between processes and threads, every type and operator
@@ -157,6 +148,18 @@ enum Check {
     },
     /// The PyTorch backend: PyTorch's own tests and ours, the wheel, the examples
     Torch,
+    /// The verifier over every plan, and over mutated ones, optimised and with its counts
+    Proofs,
+    /// The shared-memory ring and the turnstile under loom: every interleaving
+    Loom,
+    /// The shared-memory transport, all collectives over it, and many threads at the C ABI under ThreadSanitizer
+    Tsan,
+    /// What comes from outside, under libFuzzer
+    Fuzz {
+        /// Inputs for each target
+        #[arg(long, default_value_t = fuzz::RUNS)]
+        runs: u64,
+    },
     /// No system call in a small collective; its instructions; how often larger ones copy a byte
     Counts,
     /// The README's commands
@@ -172,10 +175,6 @@ const ALL: [Check; 21] = [
     Check::Docs,
     Check::Generated,
     Check::Verbs,
-    Check::Proofs,
-    Check::Loom,
-    Check::Tsan,
-    Check::Fuzz { runs: fuzz::RUNS },
     Check::Abi,
     Check::Perf,
     Check::Peers,
@@ -183,6 +182,10 @@ const ALL: [Check; 21] = [
     Check::SoftrocePart,
     Check::Kernels { write: false },
     Check::Torch,
+    Check::Proofs,
+    Check::Loom,
+    Check::Tsan,
+    Check::Fuzz { runs: fuzz::RUNS },
     Check::Counts,
     Check::Readme,
 ];
@@ -214,6 +217,19 @@ impl Check {
         }
     }
 
+    /// What it builds in its turn for itself alone, as the very same command.
+    fn build(self) -> Option<Command> {
+        match self {
+            Check::Proofs => Some(programs::build(cargo::proving())),
+            Check::Loom => Some(programs::build(cargo::under_loom())),
+            Check::Tsan => Some(programs::build(cargo::under_tsan())),
+            Check::Fuzz { .. } => Some(fuzz::build()),
+            Check::Counts => Some(counts::build()),
+            Check::Readme => readme::build(),
+            _ => None,
+        }
+    }
+
     /// The folder in the target folder that it shares with no other check.
     fn folder(self) -> Option<&'static str> {
         match self {
@@ -239,28 +255,32 @@ impl Check {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let checks: &[Check] = match &arguments.command {
-        Command::Test { .. } => &ALL,
-        Command::Gen { check: true } => &[Check::Generated],
-        Command::Gen { check: false } => return written("generated", generate::write()),
-        Command::Install { prefix, profile, device_code } => {
+        Task::Test { .. } => &ALL,
+        Task::Gen { check: true } => &[Check::Generated],
+        Task::Gen { check: false } => return written("generated", generate::write()),
+        Task::Install { prefix, profile, device_code } => {
             let placed =
                 install::staged(prefix).and_then(|folder| install::install(&folder, profile, *device_code));
             return written("installed", placed.map(|p| p.iter().map(|p| p.display().to_string()).collect()));
         }
-        Command::Gpu { nccl, torch } => {
+        Task::Gpu { nccl, torch } => {
             let placed = gpu::place().and_then(|()| nccl.map_or(Ok(()), nccl::place));
             return succeeded(placed.and_then(|()| if *torch { gpu::place_package() } else { Ok(()) }));
         }
-        Command::Chaos { options } => return succeeded(chaos::with(options)),
-        Command::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
-        Command::One(check) => &[*check],
+        Task::Chaos { options } => return succeeded(chaos::with(options)),
+        Task::Softroce { place, options } => return succeeded(softroce::with(*place, options)),
+        Task::One(check) => &[*check],
     };
     let mut total = Tally::default();
+    // The first one's turn is now.
+    let later = checks.iter().skip(1);
+    let ahead = Ahead::start(later.filter_map(|check| Some((*check, check.build()?))));
     for check in checks {
         println!("==> {check:?}");
         let start = Instant::now();
+        ahead.turn_of(*check);
         let mut outcome = check.run();
-        if matches!(arguments.command, Command::Test { sweep: true })
+        if matches!(arguments.command, Task::Test { sweep: true })
             && outcome.is_clean()
             && let Err(why) = check.sweep()
         {

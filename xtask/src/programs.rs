@@ -19,9 +19,16 @@ struct Program {
     folder: PathBuf,
 }
 
+/// The build alone of a `cargo test`.
+pub(crate) fn build(mut cargo: Command) -> Command {
+    cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    cargo
+}
+
 /// Builds what a `cargo test` names, with its settings, and runs all of it by these arguments.
-pub(crate) fn test(cargo: &mut Command, arguments: &[&str]) -> Outcome {
-    let said = match capture(cargo.args(["--no-run", "--message-format", "json-render-diagnostics"])) {
+pub(crate) fn test(cargo: Command, arguments: &[&str]) -> Outcome {
+    let mut cargo = build(cargo);
+    let said = match capture(&mut cargo) {
         Ok(said) => said,
         Err(why) => return Outcome::Failed(why),
     };

@@ -2,6 +2,7 @@
 
 use crate::shell::{command, root, run};
 use crate::tally::Outcome;
+use std::process::Command;
 
 pub(crate) fn check() -> Outcome {
     let commands = match commands_of("sh") {
@@ -11,7 +12,9 @@ pub(crate) fn check() -> Outcome {
     if commands.is_empty() {
         return Outcome::Failed("README.md shows no command in a ```sh block".into());
     }
-    if let Err(why) = build(&commands) {
+    if let Some(mut build) = build_of(&commands)
+        && let Err(why) = run(&mut build)
+    {
         return Outcome::Failed(why);
     }
     for line in &commands {
@@ -24,10 +27,19 @@ pub(crate) fn check() -> Outcome {
     Outcome::tests(commands.len() as u64, Vec::new())
 }
 
-/// Builds the programs that the commands would build one after the other: optimising one takes a core for most of a minute.
-fn build(commands: &[String]) -> Result<(), String> {
+/// Builds the programs that the README's commands run, if there are such.
+pub(crate) fn build() -> Option<Command> {
+    build_of(&commands_of("sh").ok()?)
+}
+
+/// All at once, where the commands would build one after the other: optimising one takes a core for most of a minute.
+fn build_of(commands: &[String]) -> Option<Command> {
     let programs = programs(commands);
-    if programs.is_empty() { Ok(()) } else { run(command("cargo build --release --locked").args(programs)) }
+    let mut build = command("cargo build --release --locked");
+    (!programs.is_empty()).then(|| {
+        build.args(programs);
+        build
+    })
 }
 
 /// The programs that `cargo run --release` is told to run, as options of cargo.

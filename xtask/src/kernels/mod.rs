@@ -160,8 +160,10 @@ fn emulated() -> Outcome {
     if let Err(why) = run(&mut command("cargo build --workspace --lib --locked")) {
         return Outcome::Failed(why);
     }
-    let mut emulations = command("cargo test --workspace --locked --test emulation");
-    match test(&mut emulations, &["--nocapture", "--test-threads=1"]) {
+    match test(
+        command("cargo test --workspace --locked --test emulation"),
+        &["--nocapture", "--test-threads=1"],
+    ) {
         // The PTX is a test, too.
         Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
         other => other,
