@@ -56,6 +56,7 @@ pub(crate) fn proofs() -> Outcome {
     test(proving(), &["--nocapture"])
 }
 
+/// What builds and runs the proofs.
 pub(crate) fn proving() -> Command {
     command(
         "cargo test --profile fast --workspace --test verify_* --test cluster_* --test control_* --locked",
@@ -66,12 +67,12 @@ pub(crate) fn loom() -> Outcome {
     test(under_loom(), &[])
 }
 
+/// In a target folder of its own: by other flags everything would be built twice in the common one.
 pub(crate) fn under_loom() -> Command {
     // No model computes with ccl-core, and most of the build is to optimise it.
     let line = "cargo test --profile fast --config profile.fast.package.ccl-core.opt-level=0 \
                 --package ccl-transport-shm --package ccl --lib --locked";
     let mut tests = command(line);
-    // Flags of its own would rebuild everything twice in a common folder.
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     tests
 }

@@ -110,8 +110,8 @@ enum Task {
     One(Check),
 }
 
-/// The checks, in the order in which `test` runs them: the quick ones first, and those that wait a lot before those that
-/// can be built meanwhile.
+/// The checks, in the order in which `test` runs them: the quick ones first, and those that wait a lot before those whose
+/// builds can be made meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Subcommand)]
 enum Check {
     /// The code is formatted

@@ -35,11 +35,12 @@ pub(crate) fn build() -> Option<Command> {
 /// All at once, where the commands would build one after the other: optimising one takes a core for most of a minute.
 fn build_of(commands: &[String]) -> Option<Command> {
     let programs = programs(commands);
+    if programs.is_empty() {
+        return None;
+    }
     let mut build = command("cargo build --release --locked");
-    (!programs.is_empty()).then(|| {
-        build.args(programs);
-        build
-    })
+    build.args(programs);
+    Some(build)
 }
 
 /// The programs that `cargo run --release` is told to run, as options of cargo.

@@ -160,10 +160,8 @@ fn emulated() -> Outcome {
     if let Err(why) = run(&mut command("cargo build --workspace --lib --locked")) {
         return Outcome::Failed(why);
     }
-    match test(
-        command("cargo test --workspace --locked --test emulation"),
-        &["--nocapture", "--test-threads=1"],
-    ) {
+    let emulations = command("cargo test --workspace --locked --test emulation");
+    match test(emulations, &["--nocapture", "--test-threads=1"]) {
         // The PTX is a test, too.
         Outcome::Tests { passed, failed, skipped } => Outcome::Tests { passed: passed + 1, failed, skipped },
         other => other,
