@@ -22,7 +22,7 @@ pub use outcome::{Outcome, RankOutcome, State, Waiting};
 pub use random::Random;
 
 use crate::element::{DataType, ReduceOp};
-use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, WaitOn};
+use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Plan, Rank};
 use crate::simd::{Buffers, Level, Reducer};
@@ -203,14 +203,13 @@ fn proved(plan: &Plan, credits: u32) -> Result<Shortcuts> {
 }
 
 fn waits(schedule: &Schedule) -> Vec<Waiting> {
-    let all = schedule.waits().map(|wait| {
-        let peers = match wait.on {
-            WaitOn::Piece { peer, .. } => vec![peer],
-            WaitOn::Credit { peers, .. } => peers.to_vec(),
-        };
-        Waiting { lane: wait.lane, mv: wait.mv, tile: wait.tile, peers }
-    });
-    all.collect()
+    let waiting = |wait: Wait<'_>| Waiting {
+        lane: wait.lane,
+        mv: wait.mv,
+        tile: wait.tile,
+        peers: wait.on.peers().to_vec(),
+    };
+    schedule.waits().map(waiting).collect()
 }
 
 impl Member {

@@ -262,13 +262,12 @@ impl Communicator {
 
     /// Sleeps in the transports of a call's shares.
     pub(super) fn park(&mut self, schedule: usize, limit: Duration) -> Result<()> {
-        let awaited = self.awaited(&[schedule]);
         let own = &self.plans.schedules[schedule];
         let (is_shared, is_running) = (own.is_share(), own.is_running());
         let limit = if is_shared { limit.min(NAP) } else { limit };
         match self.crew.running(schedule).next() {
-            Some((_, routes)) if !is_running => routes.park(limit, &awaited),
-            _ => self.routes.park(limit, &awaited),
+            Some((share, routes)) if !is_running => routes.park(limit, share.awaited()),
+            _ => self.routes.park(limit, own.awaited()),
         }
     }
 }

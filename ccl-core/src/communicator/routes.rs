@@ -207,22 +207,24 @@ impl Routes {
 
     /// Sleeps until something may have come from one of the ranks that are waited for, or what is still here can go. Where
     /// several transports are to be listened to, the sleep in each is short.
-    pub(super) fn park(&mut self, limit: Duration, awaited: &[Rank]) -> Result<()> {
-        let mut concerned: Vec<usize> =
-            awaited.iter().filter_map(|peer| self.chosen.get(peer).copied()).collect();
+    pub(super) fn park(&mut self, limit: Duration, awaited: impl Iterator<Item = Rank>) -> Result<()> {
+        // By index, each a bit.
+        let mut concerned: u16 = 0;
+        for peer in awaited {
+            concerned |= self.chosen.get(&peer).map_or(0, |index| 1 << index);
+        }
         for &index in &self.keeping {
             if !self.transports[index].flush()? {
-                concerned.push(index);
+                concerned |= 1 << index;
             }
         }
-        concerned.sort_unstable();
-        concerned.dedup();
-        let limit = if concerned.len() == 1 { limit } else { limit.min(NAP) };
-        match &concerned[..] {
-            [] => std::thread::sleep(limit),
-            several => several.iter().try_for_each(|&index| self.transports[index].park(limit))?,
+        let limit = if concerned.count_ones() == 1 { limit } else { limit.min(NAP) };
+        if concerned == 0 {
+            std::thread::sleep(limit);
         }
-        Ok(())
+        let all = self.transports.iter_mut().enumerate();
+        let mut listened_to = all.filter(|(index, _)| concerned >> index & 1 != 0);
+        listened_to.try_for_each(|(_, transport)| transport.park(limit))
     }
 
     /// Tells the peers of this host on which core this rank runs.

@@ -120,7 +120,7 @@ impl SideLinks {
 
     /// Sleeps until something may have come, at most for `limit`.
     pub fn park(&mut self, limit: Duration) -> Result<()> {
-        self.routes.park(limit, &self.peers)
+        self.routes.park(limit, self.peers.iter().copied())
     }
 
     /// Nobody waits any more for what was sent.

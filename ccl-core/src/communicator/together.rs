@@ -7,7 +7,7 @@ use super::transfers::Side;
 use super::{Communicator, record};
 use crate::clock::monotonic_ns;
 use crate::control::EndKind;
-use crate::engine::Progress;
+use crate::engine::{Progress, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::Entry;
 use crate::plan::Rank;
@@ -270,9 +270,9 @@ impl Run<'_, '_> {
     /// Sleeps until one of the ranks that the running calls wait for may have done something.
     #[cold]
     fn park(&mut self, limit: Duration) -> Result<()> {
-        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
-        let awaited = self.communicator.awaited(&schedules);
-        self.communicator.routes.park(limit, &awaited)
+        let Communicator { plans, routes, .. } = &mut *self.communicator;
+        let running = self.queues.iter().filter_map(|q| Some(&plans.schedules[q.running?.0]));
+        routes.park(limit, running.flat_map(Schedule::awaited))
     }
 
     /// Looks at the peers' health and at the deadline.

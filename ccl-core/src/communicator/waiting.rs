@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, RankList, Result};
 use crate::flight::{Entry, Reason};
 use crate::plan::Rank;
 use crate::simd::Buffers;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// A rank that has left may have done its part of a call before; for so long its last pieces, and
@@ -160,9 +161,10 @@ impl Communicator {
     }
 
     fn trouble(&self, running: &[usize], waited: Duration) -> Option<Trouble> {
+        let awaited = || self.schedules_of(running).flat_map(Schedule::awaited);
         let ended = || self.health.check().err().map(Trouble::Ended);
         let left = || {
-            let rank = (waited >= LAST_PIECES).then(|| self.health.who_left(self.awaited(running)));
+            let rank = (waited >= LAST_PIECES).then(|| self.health.who_left(awaited()));
             rank.flatten().map(Trouble::Left)
         };
         let late = || (waited >= self.limit()).then_some(Trouble::Late);
@@ -185,15 +187,6 @@ impl Communicator {
                 verdict.unwrap_or_else(|| self.timeout(running, waited))
             }
         }
-    }
-
-    /// The ranks that the running calls wait for.
-    pub(super) fn awaited(&self, running: &[usize]) -> Vec<Rank> {
-        let waits = self.schedules_of(running).flat_map(Schedule::waits);
-        let mut awaited: Vec<Rank> = waits.flat_map(|wait| wait.on.peers().to_vec()).collect();
-        awaited.sort_unstable();
-        awaited.dedup();
-        awaited
     }
 
     /// The verdict of an inquest, or what else has ended the communicator meanwhile.
@@ -219,11 +212,12 @@ impl Communicator {
         if states.is_empty() {
             states.push("what it has sent last is not taken at the other end".into());
         }
+        let awaited: BTreeSet<Rank> = schedules().flat_map(Schedule::awaited).collect();
         let calls: Vec<_> = schedules().map(|s| format!("{} #{}", s.spec().collective, s.number())).collect();
         ErrorKind::Timeout {
             phase: format!("{} on rank {}", calls.join(" and "), self.rank),
             waited,
-            absent: self.awaited(running),
+            absent: awaited.into_iter().collect(),
             remedy: format!("{}; look at what those ranks do, or raise RDMACCL_TIMEOUT", states.join("; ")),
         }
         .into()

@@ -40,7 +40,7 @@ pub enum WaitOn<'a> {
     /// The next piece from a peer.
     Piece {
         /// Who sends.
-        peer: Rank,
+        peer: &'a Rank,
         /// Which of the links from it.
         channel: u16,
     },
@@ -53,9 +53,9 @@ pub enum WaitOn<'a> {
     },
 }
 
-impl WaitOn<'_> {
+impl<'a> WaitOn<'a> {
     /// Who could end the wait.
-    pub fn peers(&self) -> &[Rank] {
+    pub fn peers(self) -> &'a [Rank] {
         match self {
             WaitOn::Piece { peer, .. } => std::slice::from_ref(peer),
             WaitOn::Credit { peers, .. } => peers,
@@ -148,7 +148,7 @@ impl Schedule {
                 let on = match machine.operands[(code.from + lane.blocked) as usize] {
                     Operand::Receive { end, .. } => {
                         let end = &self.ends[end as usize];
-                        WaitOn::Piece { peer: end.peers[0], channel: end.channel }
+                        WaitOn::Piece { peer: &end.peers[0], channel: end.channel }
                     }
                     Operand::Send { end, .. } => {
                         let end = &self.ends[end as usize];
@@ -161,6 +161,11 @@ impl Schedule {
             },
         );
         lanes.chain(self.unsettled())
+    }
+
+    /// Who could end these waits, some of them more than once.
+    pub fn awaited(&self) -> impl Iterator<Item = Rank> {
+        self.waits().flat_map(|wait| wait.on.peers()).copied()
     }
 
     /// What stopped a lane, in words.

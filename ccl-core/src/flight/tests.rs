@@ -25,7 +25,7 @@ fn tell(record: &Recorder, since_ns: u64, progress: Progress, waits: &[WaitState
 
 fn as_wait(wait: &WaitState) -> engine::Wait<'_> {
     let on = match wait.on {
-        WaitFor::Piece => WaitOn::Piece { peer: wait.peers[0], channel: wait.channel },
+        WaitFor::Piece => WaitOn::Piece { peer: &wait.peers[0], channel: wait.channel },
         WaitFor::Credit => WaitOn::Credit { peers: &wait.peers, channel: wait.channel },
     };
     engine::Wait { lane: wait.lane as usize, mv: wait.mv as usize, tile: wait.tile as usize, on }
