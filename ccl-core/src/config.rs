@@ -80,6 +80,8 @@ pub struct Config {
     pub root: Option<String>,
     /// `RDMACCL_SECRET`: what the ranks of this run share and nobody else knows, where they meet without an id.
     pub secret: Option<String>,
+    /// `RDMACCL_HEAP_MIN`: from how many bytes on allocations are the preloaded heap's.
+    pub heap_min: usize,
     /// `RDMACCL_FLIGHT_CALLS`: calls of a communicator that the flight record keeps.
     pub flight_calls: usize,
     /// `RDMACCL_FLIGHT_DIR`: where a communicator that breaks leaves its flight record; `None`: nowhere.
@@ -246,6 +248,8 @@ variables! {
     "RDMACCL_HOSTID" = "", "Name of this host; ranks with the same one share memory.", "any text", host_id: |v| text(v).map(Some), shown;
     "RDMACCL_VERIFY" = "auto", "Plans proved before their first run; auto: loaded ones, and built-in ones up to 64 ranks.",
         "auto, always or never", verify: |v| v.parse().ok(), VerifyPolicy::to_string;
+    "RDMACCL_HEAP_MIN" = "32K", "From how many bytes on a program's allocations are those of the preloaded heap, `librdmaccl_heap.so`.", "a size from 4096, like 65536 or 64K",
+        heap_min: |v| size(v).filter(|n| *n >= 4096), usize::to_string;
     "RDMACCL_FLIGHT_CALLS" = "256", "Calls of a communicator that its flight record keeps.", "a power of two from 4 to 4096",
         flight_calls: |v| v.parse().ok().filter(|n: &usize| n.is_power_of_two() && RING_LENGTHS.contains(n)), usize::to_string;
     "RDMACCL_FLIGHT_DIR" = "", "Folder where a communicator that breaks leaves its flight record.", "a path",
@@ -443,6 +447,7 @@ impl Default for Config {
             local_rank: None,
             root: None,
             secret: None,
+            heap_min: 32 << 10,
             flight_calls: 256,
             flight_dir: None,
             profile: None,

@@ -34,6 +34,7 @@ mod ending;
 mod fork;
 mod group;
 mod handles;
+mod heap;
 mod init;
 mod launch;
 mod meeting;

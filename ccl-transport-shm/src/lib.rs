@@ -96,4 +96,4 @@ mod transport;
 mod loom_tests;
 
 #[cfg(not(loom))]
-pub use {config::ShmConfig, shm::SharedMemory, transport::ShmTransport};
+pub use {config::ShmConfig, shm::PreloadedHeap, shm::SharedMemory, transport::ShmTransport};

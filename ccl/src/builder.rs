@@ -8,6 +8,7 @@ use ccl_core::communicator::Communicator as Core;
 use ccl_core::config::{Config, Network};
 use ccl_core::flight::Memory;
 use ccl_core::{Error, Rank, Result};
+use ccl_transport_shm::PreloadedHeap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,6 +115,9 @@ impl Builder {
         config.init_timeout = self.init_timeout.unwrap_or(config.init_timeout);
         config.net = self.network.unwrap_or(config.net);
         device::look(&config)?;
+        if let Some(heap) = PreloadedHeap::find() {
+            heap.attach(config.heap_min);
+        }
         let size = self.size.unwrap_or(1);
         let memory = flight::memory(config.flight_calls);
         let on = self.device.or_else(device::current);

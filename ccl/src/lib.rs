@@ -86,7 +86,7 @@ pub use sys::{Entered, Turn, Turnstile};
 pub use {
     builder::Builder,
     ccl_core::monitor::{Guard, Monitor},
-    ccl_transport_shm::SharedMemory,
+    ccl_transport_shm::{PreloadedHeap, SharedMemory},
     communicator::{Communicator, Description},
     device_code::device_code,
     element::{Element, F8E4M3, F8E5M2},

@@ -19,6 +19,9 @@ const MINOR: &str = env!("CARGO_PKG_VERSION_MINOR");
 /// What is built besides the library.
 const PROGRAMS: [&str; 4] = [PROGRAM, "rdmaccl", "ccl-chaos", "ccl-softroce"];
 
+/// What is preloaded.
+pub(crate) const HEAP: &str = "librdmaccl_heap.so";
+
 const HEADERS: [&str; 2] = ["ccl.h", "ccl.hpp"];
 
 /// Where under the prefix, and what, before the version is filled in.
@@ -55,6 +58,7 @@ pub(crate) fn install(folder: &Path, profile: &str, device_code: bool) -> Result
     place.link(&file, &format!("lib/{soname}"))?;
     place.link(&soname, "lib/librdmaccl.so")?;
     place.copy(&built.archive, "lib/librdmaccl.a", 0o644)?;
+    place.copy(&built.heap, &format!("lib/{HEAP}"), 0o755)?;
     // Of an older version it would never be taken.
     let code = folder.join("lib").join(FOLDER);
     if let Err(why) = fs::remove_dir_all(&code)
@@ -89,6 +93,7 @@ fn filled(template: &str) -> String {
 struct Built {
     shared: PathBuf,
     archive: PathBuf,
+    heap: PathBuf,
     programs: Vec<PathBuf>,
 }
 
@@ -115,10 +120,15 @@ fn build(profile: &str) -> Result<Built, String> {
                     _ => {}
                 }
             }
+        } else if message["target"]["name"] == "rdmaccl_heap" {
+            built.heap = message["filenames"][0].as_str().unwrap_or_default().into();
         }
     }
     if built.shared.as_os_str().is_empty() || built.archive.as_os_str().is_empty() {
         return Err("cargo has not built librdmaccl.so and librdmaccl.a".into());
+    }
+    if built.heap.as_os_str().is_empty() {
+        return Err(format!("cargo has not built {HEAP}"));
     }
     Ok(built)
 }

@@ -6,6 +6,7 @@
 //! every address is computed from checked offsets inside a mapping that the end keeps alive; shared
 //! words are atomics; and the protocol of [`ring`](crate::ring) gives a payload to one side at a time.
 
+mod heap;
 mod incoming;
 mod outgoing;
 pub(crate) mod region;
@@ -13,6 +14,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+pub use heap::PreloadedHeap;
 pub(crate) use incoming::{Incoming, Look};
 pub(crate) use outgoing::Outgoing;
 pub use region::SharedMemory;

@@ -5,7 +5,7 @@ use crate::sync::{AtomicU64, Ordering};
 use ccl_core::simd::Piece;
 use ccl_core::transport::{KnownMemory, UserMemory};
 use ccl_core::{Error, Result};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::BTreeMap;
@@ -33,9 +33,18 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// `len` bytes, all zero.
     pub fn alloc(len: usize) -> Result<SharedMemory> {
+        SharedMemory::of(len, Use::Buffer)
+    }
+
+    /// For the preloaded heap, which gives a forked process a copy.
+    pub(super) fn for_heap(len: usize) -> Result<SharedMemory> {
+        SharedMemory::of(len, Use::Heap)
+    }
+
+    fn of(len: usize, of: Use) -> Result<SharedMemory> {
         let too_long = || Error::invalid(format!("{len} bytes of shared memory"), "ask for less than 2^47");
         let mapped = len.max(1).checked_next_multiple_of(HUGE_PAGE).filter(|m| *m < 1 << 47);
-        let region = Arc::new(Region::create(mapped.ok_or_else(too_long)?)?);
+        let region = Arc::new(Region::create(mapped.ok_or_else(too_long)?, of)?);
         let mut registry = registry();
         registry.regions.insert(region.address(), Arc::downgrade(&region));
         CHANGES.fetch_add(1, Ordering::Release);
@@ -53,9 +62,19 @@ impl SharedMemory {
         Region::memory(&self.region, self.len)
     }
 
-    /// All of this process, for networks, which may use it without being told of each.
+    /// Its descriptor, as long as it is there.
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.region.fd.as_raw_fd()
+    }
+
+    /// All of this process, for networks, which may use it without being told of each. Not the heap's: a network would keep
+    /// all of it in memory, and pages that the heap gives back.
     pub fn known() -> KnownMemory {
-        let all = || regions().iter().map(|region| Region::memory(region, region.len())).collect();
+        let all = || {
+            let regions = regions();
+            let buffers = regions.iter().filter(|region| region.of == Use::Buffer);
+            buffers.map(|region| Region::memory(region, region.len())).collect()
+        };
         KnownMemory { changes, all }
     }
 }
@@ -116,7 +135,10 @@ pub(crate) fn changes() -> u64 {
 pub(crate) fn regions() -> Vec<Arc<Region>> {
     let registry = registry();
     changes();
-    registry.regions.values().filter_map(Weak::upgrade).collect()
+    let all = registry.regions.values().filter_map(Weak::upgrade);
+    // In place of its parent's heap a forked process has memory of its own, which nobody can map.
+    let process = std::process::id();
+    all.filter(|region| region.of == Use::Buffer || region.process == process).collect()
 }
 
 /// What a rank of this process has lent.
@@ -129,11 +151,21 @@ pub(super) fn forget_lender(segment: u128) {
     registry().lent.retain(|(lender, _), _| *lender != segment);
 }
 
+/// What a region is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Calls, whose buffers its user takes from it.
+    Buffer,
+    /// The preloaded heap, for anything.
+    Heap,
+}
+
 /// A sealed memfd and its mapping.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Mapping,
     fd: OwnedFd,
+    of: Use,
     /// The process that made it.
     process: u32,
     /// Whose ledgers list it; `None` once it is freed.
@@ -144,9 +176,10 @@ pub(crate) struct Region {
 type Lender = (Weak<Segment>, u32);
 
 impl Region {
-    fn create(len: usize) -> Result<Region> {
+    fn create(len: usize, of: Use) -> Result<Region> {
+        let name = if of == Use::Heap { "rdmaccl-heap" } else { "rdmaccl-buffer" };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("rdmaccl-buffer", flags).map_err(|e| {
+        let fd = rustix::fs::memfd_create(name, flags).map_err(|e| {
             Error::system("memfd_create for shared memory", e, "raise the limit of open files (ulimit -n)")
         })?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(|e| {
@@ -157,7 +190,7 @@ impl Region {
         // A peer cannot take memory away under a reader, which would be a SIGBUS.
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
-        Ok(Region { mapping, fd, process: std::process::id(), lenders: Mutex::new(Some(Vec::new())) })
+        Ok(Region { mapping, fd, of, process: std::process::id(), lenders: Mutex::new(Some(Vec::new())) })
     }
 
     fn memory(region: &Arc<Region>, len: usize) -> UserMemory {

@@ -3,6 +3,7 @@
 
 use super::Report;
 use super::headers::WARNINGS;
+use super::heap::preloaded;
 use crate::cores::by_all;
 use crate::install::soname;
 use crate::shell::{command, read, root, run};
@@ -46,6 +47,7 @@ fn each_way(prefix: &Path, folder: &Path, source: &Path) -> Vec<(String, Result<
         Ok(program) => {
             tried.push((format!("{name}, shared"), start(prefix, &program, "")));
             tried.push((format!("{name}, memcheck"), start(prefix, &program, MEMCHECK)));
+            tried.push((format!("{name}, with the heap"), preloaded(prefix, &program)));
         }
         Err(why) => tried.push((format!("{name}, shared"), Err(why))),
     }
@@ -133,9 +135,19 @@ fn by_cmake(prefix: &Path, folder: &Path) -> Result<PathBuf, String> {
 
 /// Runs a program, under another one if that is named. The launched one is started once for each rank.
 pub(super) fn start(prefix: &Path, program: &Path, under: &str) -> Result<(), String> {
+    start_with(prefix, program, under, &[])
+}
+
+/// [`start`], with variables set to paths.
+pub(super) fn start_with(
+    prefix: &Path,
+    program: &Path,
+    under: &str,
+    environment: &[(&str, &Path)],
+) -> Result<(), String> {
     let line = |rank: Option<usize>| {
         let mut line = command(&format!("{LIMIT} {under}"));
-        line.arg(program).env("LD_LIBRARY_PATH", prefix.join("lib"));
+        line.arg(program).env("LD_LIBRARY_PATH", prefix.join("lib")).envs(environment.iter().copied());
         if let Some(rank) = rank {
             line.arg(program.with_extension("id"));
             line.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());

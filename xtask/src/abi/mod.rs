@@ -5,6 +5,7 @@
 
 mod examples;
 mod headers;
+mod heap;
 mod library;
 mod old;
 
@@ -46,6 +47,7 @@ pub(crate) fn check() -> Outcome {
     headers::check(&prefix, &folder, &mut report);
     examples::check(&prefix, &folder, &mut report);
     old::check(&prefix, &folder, &mut report);
+    heap::check(&prefix, &folder, &mut report);
     report.outcome()
 }
 
