@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from peers import cells, configurations, main, measure, plot, record, report, targets
 from peers.cells import Cell
-from peers.configurations import MAPPED, ORDINARY, OURS
+from peers.configurations import MAPPED, ORDINARY, OURS, PRELOADED
 from peers.install import SOURCES
 from peers.measure import Results, Sample
 
@@ -204,6 +204,14 @@ class Targets(unittest.TestCase):
         found = targets.targets(sample_results(), OVERLAP)
         missed = [target.group for target in found if not target.met]
         self.assertEqual(missed, ["computation beside 64M all_reduce"])
+
+    def test_with_the_heap_ordinary_memory_may_be_quicker(self):
+        results, cell = sample_results(), Cell(4, "all_reduce", "out", "float32", 1 << 20)
+        target = lambda *ordinary: next(t for t in targets.targets(results, OVERLAP, *ordinary) if "4 ranks" in t.group and t.what == "1M")
+        self.assertEqual([target().reached, target((ORDINARY,)).reached], [0.5, 0.5])
+        results.add(cell, PRELOADED.name, Sample((1 + cell.bytes / 1000) * 0.3, 1, False))
+        self.assertEqual([round(target().reached, 9), target((ORDINARY,)).reached], [0.3, 0.5])
+        self.assertEqual(len(report.ours(results)), 3)
 
     def test_noise_is_allowed_and_nothing_else(self):
         self.assertTrue(targets.Target("", "", 0.8, 0.82).met)

@@ -9,7 +9,7 @@ from .install import WORK
 # Temporary buffers stay mapped: without this, calls of 64 MiB and more take up to 2.6 times as long in the peers.
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 # What the user has set for a library would change what is compared.
-FOREIGN = ("I_MPI_", "OMPI_", "PRTE_", "PMIX_", "MPIR_", "FI_", "CCL_", "UCC_", "UCX_", "RDMACCL_", "LD_LIBRARY_PATH")
+FOREIGN = ("I_MPI_", "OMPI_", "PRTE_", "PMIX_", "MPIR_", "FI_", "CCL_", "UCC_", "UCX_", "RDMACCL_", "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 OURS = "rdmaccl"
 
@@ -141,8 +141,10 @@ PEERS = [
 ]
 
 ORDINARY = Configuration(OURS, "malloc", forked("rdmaccl"))
+PRELOADED = Configuration(OURS, "heap", forked("rdmaccl"), settings(LD_PRELOAD=str(WORK / "ours/lib/librdmaccl_heap.so")))
+"""The same program, whose `malloc` is the heap's."""
 MAPPED = Configuration(OURS, "cclMemAlloc", forked("rdmaccl"), (), ("-a",))
-OUR_CONFIGURATIONS = [ORDINARY, MAPPED]
+OUR_CONFIGURATIONS = [ORDINARY, PRELOADED, MAPPED]
 LENT = {c.name for c in PEERS if "-a" in c.arguments}
 """The peers' configurations whose buffers are the library's, and mapped by all ranks."""
 LIBRARIES = list(dict.fromkeys(c.library for c in PEERS))

@@ -165,6 +165,7 @@ def main():
         if options.targets:
             machine = results_of(options.machine)
             print(targets.text(targets.targets(machine.results, machine.overlap)))
+            print(f"{report.met(machine.results, machine.overlap, (configurations.ORDINARY,))} without the preloaded heap")
         return 0
     machine, whole = run(options)
     results = machine.results

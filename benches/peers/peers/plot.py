@@ -2,7 +2,7 @@
 import math
 
 from .cells import RANKS, short
-from .configurations import LIBRARIES, MAPPED, ORDINARY
+from .configurations import LIBRARIES, MAPPED, ORDINARY, OUR_CONFIGURATIONS
 from .report import measured
 from .targets import ratio
 
@@ -75,19 +75,20 @@ def svg(results):
     for i, ranks in enumerate(RANKS):
         cells = measured(results, ranks, "all_reduce", "out")
         for configuration in (ORDINARY, MAPPED):
-            points = [(c.bytes, r) for c in cells if (r := ratio(results, c, configuration)[0])]
+            points = [(c.bytes, r) for c in cells if (r := ratio(results, c, (configuration,))[0])]
             sizes |= {size for size, _ in points}
             dashed = configuration is MAPPED
             by_ratio.append((f"{ranks} ranks, {configuration.variant}", COLOURS[i], dashed, points))
     cells = measured(results, 2, "all_reduce", "out")
-    for i, library in enumerate(("rdmaccl/malloc", "rdmaccl/cclMemAlloc", *LIBRARIES)):
+    for i, library in enumerate((*(c.name for c in OUR_CONFIGURATIONS), *LIBRARIES)):
         points = []
         for cell in cells:
             names = [n for n in results.samples[cell] if n == library or n.startswith(f"{library}/")]
             if names:
                 microseconds = min(results.best(cell, name).median for name in names)
                 points.append((cell.bytes, cell.bytes / microseconds / 1000))
-        by_bandwidth.append((library, COLOURS[i], library == "rdmaccl/cclMemAlloc", points))
+        if points:
+            by_bandwidth.append((library, COLOURS[i], library == MAPPED.name, points))
     if not sizes or not cells:
         return None
     x = of_sizes(sizes)

@@ -6,7 +6,7 @@ import re
 import statistics
 
 from .cells import ALL_SIZES, COLLECTIVES, PLACES, RANKS, TYPES, Cell, required, short
-from .configurations import LENT, MAPPED, ORDINARY, OURS
+from .configurations import LENT, MAPPED, ORDINARY, OUR_CONFIGURATIONS, OURS, PRELOADED
 from .targets import NOISE, ratio, targets
 
 MARKED = re.compile(r"(<!-- peers: (?!end)([^>]+?) -->\n).*?(<!-- peers: end -->)", re.DOTALL)
@@ -30,14 +30,24 @@ def table(head, rows):
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
+def ours(results):
+    """The configurations of ours that there are results of: earlier versions had no heap."""
+    names = {name for times in results.samples.values() for name in times}
+    return [c for c in OUR_CONFIGURATIONS if c.name in names]
+
+
+def heads(configurations):
+    return [text for c in configurations for text in (f"{c.variant}, µs", "÷ best peer")]
+
+
 def beside(results, cells):
     """Ours and the best peer's time for each cell."""
-    head = ["bytes", "malloc, µs", "÷ best peer", "cclMemAlloc, µs", "÷ best peer", "best peer, µs", "which"]
+    head = ["bytes", *heads(ours(results)), "best peer, µs", "which"]
     rows = []
     for cell in cells:
         row, peer = [short(cell.bytes)], results.best_peer(cell, OURS)
-        for configuration in (ORDINARY, MAPPED):
-            sample, (by, noisy) = results.best(cell, configuration.name), ratio(results, cell, configuration)
+        for configuration in ours(results):
+            sample, (by, noisy) = results.best(cell, configuration.name), ratio(results, cell, (configuration,))
             row.append(noted(number(sample.median), sample.noisy) if sample else "")
             row.append(noted(f"{by:.2f}", noisy) if by else "")
         row += [noted(number(peer[1].median), peer[1].noisy), peer[0]] if peer else ["", ""]
@@ -63,13 +73,13 @@ def every(results):
 
 
 def ratios(results):
-    """Ours by the best peer, malloc and cclMemAlloc, of everything but all-reduce out of place."""
+    """Ours by the best peer, each configuration, of everything but all-reduce out of place."""
     cells = [c for c in required() if c.type == "float32" and c.place in PLACES]
     cells = [c for c in cells if (c.collective, c.place) != ("all_reduce", "out") and c in results.samples]
     sizes = sorted({cell.bytes for cell in cells})
     rows = {}
     for cell in cells:
-        values = [ratio(results, cell, configuration) for configuration in (ORDINARY, MAPPED)]
+        values = [ratio(results, cell, (configuration,)) for configuration in ours(results)]
         words = [noted(f"{by:.2f}", noisy) if by else "-" for by, noisy in values]
         key = (cell.ranks, cell.collective, cell.place)
         rows.setdefault(key, {})[cell.bytes] = " / ".join(words)
@@ -125,7 +135,7 @@ def overlapping(overlap):
 def standing(results, configuration, peers=None):
     """In how many cells ours has been beside a peer, the geometric mean of the ratios, in how many a peer was ahead."""
     cells = [c for c in results.samples if c.type == "float32" and c.place in PLACES]
-    known = [r for cell in cells if (r := ratio(results, cell, configuration, peers)[0])]
+    known = [r for cell in cells if (r := ratio(results, cell, (configuration,), peers)[0])]
     return (len(known), statistics.geometric_mean(known), sum(r > NOISE for r in known)) if known else None
 
 
@@ -138,6 +148,11 @@ def in_words(found):
     return f"{found[1]:.2f}, behind in {found[2]} of {found[0]}" if found else "-"
 
 
+def met(results, overlap, *ordinary):
+    """How many targets are."""
+    return sum(target.met for target in targets(results, overlap, *ordinary))
+
+
 def missed(results, overlap):
     found = targets(results, overlap)
     rows = [
@@ -146,6 +161,8 @@ def missed(results, overlap):
         if not t.met
     ]
     counted = f"{len(found) - len(rows)} of the {len(found)} targets are met, within {100 * (NOISE - 1):.0f} % of noise"
+    if PRELOADED in ours(results):
+        counted += f" ({met(results, overlap, (ORDINARY,))} without the preloaded heap)"
     return f"{counted}.\n" if not rows else f"{counted}; not:\n\n{table(['', 'cell', 'wanted', 'reached'], rows)}"
 
 
@@ -162,6 +179,8 @@ def page(machine, picture):
     """The document of one machine: every cell."""
     results, overlap = machine.results, machine.overlap
     lent = standing(results, ORDINARY, ordinary)
+    variants = " / ".join(f"`{c.variant}`" for c in ours(results))
+    with_heap = f"- The same program with `librdmaccl_heap.so` preloaded (`heap`): {in_words(standing(results, PRELOADED))}.\n"
     parts = [
         f"# Beside the peers: {machine.name}",
         "Written by `benches/peers/run`, from one run. [performance.md](../performance.md) says how to read it, and\n"
@@ -169,10 +188,11 @@ def page(machine, picture):
         about(results, machine.about),
         f"- `malloc` buffers, time by the best peer's: mean {in_words(standing(results, ORDINARY))}.\n"
         f"- The same beside the peers' configurations that take ordinary memory too: {in_words(lent)}.\n"
+        f"{with_heap if PRELOADED in ours(results) else ''}"
         f"- `cclMemAlloc` buffers: {in_words(standing(results, MAPPED))}.",
         f"![Ratio to the best peer, and bus bandwidth, over size]({picture})",
         f"## Targets\n\n{missed(results, overlap)}",
-        f"## All but all-reduce out of place\n\nTime by the best peer's, `malloc` / `cclMemAlloc`, by size in bytes:\n\n{ratios(results)}",
+        f"## All but all-reduce out of place\n\nTime by the best peer's, {variants}, by size in bytes:\n\n{ratios(results)}",
         "## Narrow types\n\nall_reduce, 2 ranks, out of place, ordinary memory. What a byte costs, by what one of float32 costs in the same\n"
         f"library:\n\n{narrow(results)}",
         f"## Latency under load\n\nall_reduce of 8 bytes, every call timed by itself:\n\n{tails(results)}",
@@ -188,13 +208,14 @@ def side_by_side(machines, ranks):
     """All-reduce out of place: ours and how it stands beside the best peer, on each machine."""
     head = ["bytes"]
     for machine in machines:
-        head += [f"{machine.name}: malloc, µs", "÷ best peer", "cclMemAlloc, µs", "÷ best peer"]
+        first, *rest = heads(ours(machine.results))
+        head += [f"{machine.name}: {first}", *rest]
     rows = []
     for size in ALL_SIZES:
         row, cell = [short(size)], Cell(ranks, "all_reduce", "out", "float32", size)
         for machine in machines:
-            for configuration in (ORDINARY, MAPPED):
-                sample, (by, noisy) = machine.results.best(cell, configuration.name), ratio(machine.results, cell, configuration)
+            for configuration in ours(machine.results):
+                sample, (by, noisy) = machine.results.best(cell, configuration.name), ratio(machine.results, cell, (configuration,))
                 row.append(noted(number(sample.median), sample.noisy) if sample else "")
                 row.append(noted(f"{by:.2f}", noisy) if by else "")
         rows.append(row)
@@ -203,7 +224,7 @@ def side_by_side(machines, ranks):
 
 def overview(machines):
     """A line for each machine."""
-    head = ["machine", "processor", "a line, ns", "targets met", "malloc", "beside ordinary memory", "cclMemAlloc"]
+    head = ["machine", "processor", "a line, ns", "targets met", "without the heap", "malloc", "beside ordinary memory", "heap", "cclMemAlloc"]
     rows = []
     for machine in machines:
         found = targets(machine.results, machine.overlap)
@@ -212,8 +233,10 @@ def overview(machines):
             machine.about["processor"],
             f"{machine.about['line']:.0f}",
             f"{sum(t.met for t in found)} of {len(found)}",
+            str(met(machine.results, machine.overlap, (ORDINARY,))),
             in_words(standing(machine.results, ORDINARY)),
             in_words(standing(machine.results, ORDINARY, ordinary)),
+            in_words(standing(machine.results, PRELOADED)),
             in_words(standing(machine.results, MAPPED)),
         ])
     return table(head, rows)

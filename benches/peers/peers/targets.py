@@ -3,7 +3,7 @@ import dataclasses
 import statistics
 
 from .cells import ALL_SIZES, LATENCY_RANKS, RANKS, TYPE_SIZES, Cell, required, short
-from .configurations import MAPPED, ORDINARY, OURS
+from .configurations import MAPPED, ORDINARY, OURS, PRELOADED
 
 NOISE = 1.03
 
@@ -31,32 +31,37 @@ class Target:
         return self.reached is not None and self.reached <= self.wanted * NOISE
 
 
-def ratio(results, cell, configuration, peers=None):
-    """Ours by the best peer's (of those whose names `peers` accepts), and whether one of them was measured noisily;
-    (None, False) without both."""
-    ours, peer = results.best(cell, configuration.name), results.best_peer(cell, OURS, peers)
+def ratio(results, cell, configurations, peers=None):
+    """The best of these configurations of ours by the best peer's (of those whose names `peers` accepts), and whether one
+    of them was measured noisily; (None, False) without both."""
+    found = [sample for c in configurations if (sample := results.best(cell, c.name))]
+    ours, peer = min(found, key=lambda sample: sample.median, default=None), results.best_peer(cell, OURS, peers)
     if not ours or not peer:
         return None, False
     return ours.median / peer[1].median, ours.noisy or peer[1].noisy
 
 
-def beside_peers(results):
+BOTH = (ORDINARY, PRELOADED)
+"""Ours on ordinary memory: the better one stands beside the best of each peer's configurations."""
+
+
+def beside_peers(results, ordinary):
     for size in ALL_SIZES:
         cell = Cell(2, "all_reduce", "out", "float32", size)
-        for configuration, wanted in ((ORDINARY, ORDINARY_2), (MAPPED, MAPPED_2)):
-            group = f"all_reduce, 2 ranks, {configuration.variant} buffers"
-            yield Target(group, short(size), wanted[size], *ratio(results, cell, configuration))
+        for configurations, name, wanted in ((ordinary, "ordinary", ORDINARY_2), ((MAPPED,), MAPPED.variant, MAPPED_2)):
+            group = f"all_reduce, 2 ranks, {name} buffers"
+            yield Target(group, short(size), wanted[size], *ratio(results, cell, configurations))
     for ranks in RANKS[1:]:
         for size in ALL_SIZES:
             cell = Cell(ranks, "all_reduce", "out", "float32", size)
-            group = f"all_reduce, {ranks} ranks, {ORDINARY.variant} buffers"
-            yield Target(group, short(size), CROWDED, *ratio(results, cell, ORDINARY))
+            group = f"all_reduce, {ranks} ranks, ordinary buffers"
+            yield Target(group, short(size), CROWDED, *ratio(results, cell, ordinary))
     everything = [c for c in required() if c.type == "float32" and c.place != "each"]
     for cell in everything:
         if (cell.collective, cell.place) != ("all_reduce", "out"):
             group = f"{cell.collective}, {cell.ranks} ranks, {'in' if cell.place == 'in' else 'out of'} place"
-            yield Target(group, short(cell.bytes), BEHIND, *ratio(results, cell, ORDINARY))
-    ratios = [r for cell in everything if (r := ratio(results, cell, ORDINARY)[0])]
+            yield Target(group, short(cell.bytes), BEHIND, *ratio(results, cell, ordinary))
+    ratios = [r for cell in everything if (r := ratio(results, cell, ordinary)[0])]
     mean = statistics.geometric_mean(ratios) if ratios else None
     yield Target("geometric mean of all cells", f"{len(ratios)} of {len(everything)} cells", MEAN, mean)
 
@@ -90,8 +95,8 @@ def computation(overlap):
     yield Target("computation beside 64M all_reduce", "lost, with a spare core", OVERLAP, reached, bool(spare) and spare["noisy"])
 
 
-def targets(results, overlap):
-    return [*beside_peers(results), *narrow_types(results), *tails(results), *computation(overlap)]
+def targets(results, overlap, ordinary=BOTH):
+    return [*beside_peers(results, ordinary), *narrow_types(results), *tails(results), *computation(overlap)]
 
 
 def text(found):
