@@ -66,13 +66,14 @@ def ours(say, profile):
     say("building librdmaccl")
     run("cargo", "build", "--profile", profile, "--locked", "--workspace", "--lib", cwd=ROOT)
     prefix = WORK / "ours"
-    built = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / "librdmaccl.so"
+    built = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile
     for folder in ("lib", "include"):
         (prefix / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "include/ccl.h", prefix / "include")
-    beside = prefix / "lib/librdmaccl.so.new"
-    shutil.copy(built, beside)
-    beside.replace(prefix / "lib/librdmaccl.so.0")
+    for name, place in (("librdmaccl.so", "librdmaccl.so.0"), ("librdmaccl_heap.so", "librdmaccl_heap.so")):
+        beside = prefix / f"lib/{place}.new"
+        shutil.copy(built / name, beside)
+        beside.replace(prefix / "lib" / place)
     link = prefix / "lib/librdmaccl.so"
     link.unlink(missing_ok=True)
     link.symlink_to("librdmaccl.so.0")

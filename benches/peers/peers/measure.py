@@ -2,6 +2,7 @@
 other as they usually are."""
 import contextlib
 import dataclasses
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -129,6 +130,9 @@ def measure(machine, results, configuration, cells, seconds):
     """Runs a configuration over cells of one number of ranks; how many were noisy. Wrong data is noted, and gives no
     sample."""
     words, environment = configuration.command(cells[0].ranks)
+    # The dynamic linker goes on without it.
+    if not pathlib.Path(environment.get("LD_PRELOAD", sys.executable)).exists():
+        sys.exit(f"error: {configuration.name}: there is no {environment['LD_PRELOAD']}")
     with machine.watch() as watch:
         arguments = ["-t", str(seconds), *watch, *(cell.argument() for cell in cells)]
         lines, why = machine.run([*words, *arguments], environment)
