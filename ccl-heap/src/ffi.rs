@@ -48,7 +48,7 @@ fn set_errno(error: c_int) {
 /// `librdmaccl` gives the heap its shared memory: allocations from `least` bytes on come from there. 1: they do; 0: another
 /// copy of the library has given its own before, or forks could not be watched.
 ///
-/// The number in the name is that of this agreement: arguments, and what [`Allocate`] and [`Release`] do.
+/// The number in the name is that of this agreement: arguments, and what `Allocate` and `Release` do.
 #[unsafe(no_mangle)]
 pub extern "C" fn rdmaccl_heap_attach_1(least: size_t, allocate: Allocate, release: Release) -> c_int {
     c_int::from(heap::supplied(least, allocate, release))

@@ -5,9 +5,9 @@
 //! same host map them, as they do `cclMemAlloc`'s, and no program need be changed for it. Shorter ones, and those that
 //! no shared memory is left for, are the C library's.
 //!
-//! - [`room`]: which bytes of a slab are taken.
-//! - [`sys`]: slabs, the heap of them, and what becomes of it in a forked child.
-//! - [`ffi`]: the functions that programs call.
+//! - `room`: which bytes of a slab are taken.
+//! - `sys`: slabs, the heap of them, and what becomes of it in a forked child.
+//! - `ffi`: the functions that programs call.
 //!
 //! It knows no crate of the library, and the library finds it by one symbol, [`ffi::rdmaccl_heap_attach_1`]: so it may be
 //! preloaded into programs that never load the library, and costs them one comparison for each allocation.
