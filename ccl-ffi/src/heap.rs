@@ -11,7 +11,9 @@ static LOADED: extern "C" fn() = loaded;
 extern "C" fn loaded() {
     let attached = catch_unwind(|| {
         // What is wrong with the environment is said when the program joins.
-        if let (Some(heap), Ok(config)) = (PreloadedHeap::find(), Config::from_env()) {
+        if let Some(heap) = PreloadedHeap::find()
+            && let Ok(config) = Config::from_env()
+        {
             heap.attach(config.heap_min);
         }
     });

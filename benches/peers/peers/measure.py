@@ -131,8 +131,9 @@ def measure(machine, results, configuration, cells, seconds):
     sample."""
     words, environment = configuration.command(cells[0].ranks)
     # The dynamic linker goes on without it.
-    if not pathlib.Path(environment.get("LD_PRELOAD", sys.executable)).exists():
-        sys.exit(f"error: {configuration.name}: there is no {environment['LD_PRELOAD']}")
+    preloaded = environment.get("LD_PRELOAD")
+    if preloaded and not pathlib.Path(preloaded).exists():
+        sys.exit(f"error: {configuration.name}: there is no {preloaded}")
     with machine.watch() as watch:
         arguments = ["-t", str(seconds), *watch, *(cell.argument() for cell in cells)]
         lines, why = machine.run([*words, *arguments], environment)

@@ -71,11 +71,15 @@ pub(crate) fn supplied(least: usize, allocate: Allocate, release: Release) -> bo
         return false;
     }
     let supply = Supply { allocate, release };
-    let first = HEAP.with(|heap| heap.supply.is_none().then(|| heap.supply = Some(supply)).is_some());
-    if first == Some(true) {
-        LEAST.store(least, Ordering::Relaxed);
-    }
-    first == Some(true)
+    HEAP.with(|heap| {
+        let is_first = heap.supply.is_none();
+        if is_first {
+            heap.supply = Some(supply);
+            LEAST.store(least, Ordering::Relaxed);
+        }
+        is_first
+    })
+    .unwrap_or(false)
 }
 
 /// A child has no supply before it asks for one.
@@ -186,12 +190,12 @@ impl Heap {
         if !slab.room.give(at) || slab.is_inherited || !slab.room.is_empty() {
             return;
         }
-        let is_spare = |slab: &Slab| slab.room.is_empty() && !slab.is_inherited && slab.length == SLAB;
-        let mut spare = self.slabs.iter().filter(|slab| is_spare(slab)).map(|slab| slab.start);
-        let kept = spare.next();
         let Some(supply) = self.supply else { return };
+        let is_empty = |slab: &Slab| slab.room.is_empty() && !slab.is_inherited;
+        let kept =
+            self.slabs.iter().find(|slab| is_empty(slab) && slab.length == SLAB).map(|slab| slab.start);
         self.slabs.retain(|slab| {
-            let stays = slab.is_inherited || !slab.room.is_empty() || Some(slab.start) == kept;
+            let stays = !is_empty(slab) || Some(slab.start) == kept;
             if !stays {
                 pages::set_owned(slab.start, slab.length, false);
                 (supply.release)(with_exposed_provenance_mut(slab.start));

@@ -135,19 +135,9 @@ fn by_cmake(prefix: &Path, folder: &Path) -> Result<PathBuf, String> {
 
 /// Runs a program, under another one if that is named. The launched one is started once for each rank.
 pub(super) fn start(prefix: &Path, program: &Path, under: &str) -> Result<(), String> {
-    start_with(prefix, program, under, &[])
-}
-
-/// [`start`], with variables set to paths.
-pub(super) fn start_with(
-    prefix: &Path,
-    program: &Path,
-    under: &str,
-    environment: &[(&str, &Path)],
-) -> Result<(), String> {
     let line = |rank: Option<usize>| {
         let mut line = command(&format!("{LIMIT} {under}"));
-        line.arg(program).env("LD_LIBRARY_PATH", prefix.join("lib")).envs(environment.iter().copied());
+        line.arg(program).env("LD_LIBRARY_PATH", prefix.join("lib"));
         if let Some(rank) = rank {
             line.arg(program.with_extension("id"));
             line.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());

@@ -1,7 +1,7 @@
 //! The heap that programs preload: what it exports, a program that uses all of it, and the examples with it.
 
 use super::Report;
-use super::examples::{Linked, compile, start_with};
+use super::examples::{Linked, compile, start};
 use crate::install::HEAP;
 use crate::shell::{command, read, root};
 use std::collections::BTreeSet;
@@ -33,8 +33,7 @@ pub(super) fn check(prefix: &Path, folder: &Path, report: &mut Report) {
 
 /// Runs a program with the heap.
 pub(super) fn preloaded(prefix: &Path, program: &Path) -> Result<(), String> {
-    let heap = prefix.join("lib").join(HEAP);
-    start_with(prefix, program, "", &[("LD_PRELOAD", &heap)])
+    start(prefix, program, &format!("env LD_PRELOAD={}", prefix.join("lib").join(HEAP).display()))
 }
 
 fn exports(library: &Path) -> Result<(), String> {
