@@ -1,9 +1,11 @@
 //! After warm-up a small collective allocates nothing, on any rank, nor does a transfer, also where a rank
-//! goes to sleep until its peers come.
+//! goes to sleep until its peers come, and where others want the cores so that ranks look for a better one.
 
 use ccl::{Communicator, ReduceOp};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -77,9 +79,20 @@ fn a_warm_small_call_allocates_nothing() {
         allocated
     };
     let ranks = Communicator::local(RANKS).unwrap();
+    let done = AtomicBool::new(false);
+    let others = thread::available_parallelism().unwrap().get();
     let allocated: Vec<_> = thread::scope(|scope| {
+        for _ in 0..others {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    spin_loop()
+                }
+            });
+        }
         let handles: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| work(comm))).collect();
-        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+        let allocated: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+        done.store(true, Relaxed);
+        allocated.into_iter().map(Result::unwrap).collect()
     });
     assert_eq!(allocated, [0; RANKS as usize], "allocations of each rank");
 }
