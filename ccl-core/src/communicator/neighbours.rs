@@ -63,7 +63,7 @@ impl Seat {
             return None;
         }
         self.rested = Some(Instant::now());
-        let (ranks, least) = allowed().map(|core| core as u32).map(|core| (on(core), core)).min()?;
+        let (ranks, least) = allowed().map(|core| (on(core as u32), core as u32)).min()?;
         (ranks + 2 <= here && running()? <= self.ranks).then_some(least)
     }
 }
