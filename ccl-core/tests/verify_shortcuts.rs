@@ -11,6 +11,7 @@ mod plans;
 #[path = "plans/reference.rs"]
 mod reference;
 
+use ccl_core::algorithms;
 use ccl_core::plan::{Collective, Lane, Link, Links, Move, Plan, Program, Referent, Sink, Source, Spec};
 use ccl_core::verify::mutate::{Class, mutants};
 use ccl_core::verify::{Limits, May, Shortcuts, verify_shortcuts};
@@ -105,6 +106,32 @@ fn what_is_allowed_arrives() {
     }
     println!("{refers} moves may refer, {offers} may offer");
     assert!(refers > 1000 && offers > 1000);
+}
+
+/// Who is offered memory for gifts receives from one that only sends, and may offer it anyhow.
+#[test]
+fn gifts_come_from_those_who_only_send() {
+    let receivers = |algorithm: &str, collective: Collective| {
+        let algorithm = algorithms::by_name(algorithm).unwrap();
+        let plan = algorithms::plan(algorithm, collective, 4, 0).unwrap();
+        let (_, shortcuts) = verify_shortcuts(&plan, &Limits::default()).unwrap();
+        let gifts = |rank: &u32| shortcuts.gift_offers(*rank).iter().any(|may| may.apart);
+        for rank in 0..4 {
+            let pairs = shortcuts.gift_offers(rank).iter().zip(shortcuts.offers(rank));
+            assert!(pairs.into_iter().all(|(gift, offer)| *gift == May::default() || gift == offer));
+        }
+        (0..4).filter(gifts).collect::<Vec<u32>>()
+    };
+    assert_eq!(receivers("oneshot", Collective::Broadcast), [1, 2, 3]);
+    assert_eq!(receivers("oneshot", Collective::Scatter), [1, 2, 3]);
+    assert_eq!(receivers("oneshot", Collective::Gather), [0]);
+    // The others have it from one that received it.
+    assert_eq!(receivers("chain", Collective::Broadcast), [1]);
+    // They all receive.
+    assert!(receivers("oneshot", Collective::AllGather).is_empty());
+    assert!(receivers("twoshot", Collective::AllReduce).is_empty());
+    // What is combined is not kept as it came.
+    assert!(receivers("oneshot", Collective::Reduce).is_empty());
 }
 
 /// Plans with a mistake that are still proved: orders of moves that no algorithm has.

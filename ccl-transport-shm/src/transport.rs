@@ -142,7 +142,7 @@ impl Transport for ShmTransport {
             shared_slots: true,
             threads: true,
             one_host: true,
-            offers: Offers::Results,
+            offers: Offers::Written,
         }
     }
 

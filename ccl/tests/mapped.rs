@@ -127,10 +127,6 @@ fn what_is_mapped_is_not_copied() {
 #[test]
 fn results_are_written_to_the_peers() {
     on_ranks(3, |mut comm| {
-        let direct = |comm: &Communicator| {
-            let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
-            own.map(|(_, counters)| counters.direct_bytes).sum::<u64>()
-        };
         comm.set_algorithm(Some("twoshot")).unwrap();
         let mut shared = [(); 2].map(|()| SharedMemory::alloc(LONG * 4).unwrap());
         for in_place in [false, true] {
@@ -157,6 +153,77 @@ fn results_are_written_to_the_peers() {
             let sum = |i: u32| (0..3).map(|rank| (i ^ (rank * 7)) % 1000).sum::<u32>();
             let right = result.chunks_exact(4).zip(0u32..).all(|(bytes, i)| bytes == sum(i).to_le_bytes());
             assert!(right, "in place: {in_place}");
+        }
+    });
+}
+
+/// Bytes that this rank has written to its peers' memory.
+fn direct(comm: &Communicator) -> u64 {
+    let own = comm.counters().into_iter().filter(|(link, _)| link.from == comm.rank());
+    own.map(|(_, counters)| counters.direct_bytes).sum()
+}
+
+/// Elements of a buffer with far more pieces than a link has credits: a sender that begins long before its receiver sends references until these are used up.
+const LONGER: usize = 4 << 20;
+
+/// Whether this rank has written its share to the peer, and whether it should, if both ranks have a core of their own.
+fn shares(comm: &Communicator, before: u64, only_sends: bool) -> bool {
+    let spare = thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    let (wrote, all) = (direct(comm) - before, LONGER as u64 * 4);
+    if spare && only_sends { (all / 4..=all / 2).contains(&wrote) } else { wrote == 0 }
+}
+
+/// The root of a broadcast writes every other piece itself, whichever way the call goes through the buffer, unless it has an output of its own to write.
+#[test]
+fn a_root_writes_its_share() {
+    on_ranks(2, |mut comm| {
+        let (count, bytes) = (LONGER, LONGER * 4);
+        let call = Call {
+            collective: Collective::Broadcast,
+            count,
+            dtype: DataType::U32,
+            op: ReduceOp::Sum,
+            root: 0,
+        };
+        let mut shared = [(); 2].map(|()| SharedMemory::alloc(bytes).unwrap());
+        let mut expected = vec![0; bytes];
+        for round in 0..4 {
+            let (is_root, in_place) = (comm.rank() == 0, round < 2);
+            fill(&mut expected, 5 + round);
+            let [from, into] = &mut shared;
+            fill(from, if is_root { 5 + round } else { 90 });
+            let before = direct(&comm);
+            let buffers = match (is_root, in_place) {
+                (true, true) => Buffers::in_place(from, 0..bytes, 0..bytes),
+                (true, false) => Buffers::new(from, into),
+                (false, _) => Buffers::new(&[], from),
+            };
+            comm.run(&call, buffers).unwrap();
+            assert!(from[..] == expected[..], "round {round}");
+            assert!(shares(&comm, before, is_root && in_place), "round {round}: {}", direct(&comm) - before);
+        }
+    });
+}
+
+/// So does who sends to one rank, if that has mapped memory.
+#[test]
+fn a_send_writes_its_share() {
+    on_ranks(2, |mut comm| {
+        let mut memory = SharedMemory::alloc(LONGER * 4).unwrap();
+        let (mut expected, mut private) = (vec![0; LONGER * 4], vec![0; LONGER * 4]);
+        for round in 0..6 {
+            let (sends, is_private) = (comm.rank() == 0, round > 3);
+            fill(&mut expected, round);
+            let before = direct(&comm);
+            if sends {
+                memory.copy_from_slice(&expected);
+                comm.send(&memory, 1).unwrap();
+            } else {
+                let into = if is_private { &mut private } else { &mut memory[..] };
+                comm.receive(into, 0).unwrap();
+                assert!(into[..] == expected[..], "round {round}");
+            }
+            assert!(shares(&comm, before, sends && !is_private), "round {round}: {}", direct(&comm) - before);
         }
     });
 }

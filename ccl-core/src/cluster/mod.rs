@@ -135,7 +135,8 @@ impl Cluster {
             if let Some(shortcuts) = &shortcuts {
                 let from = ReferFrom::ALWAYS;
                 schedule.allow_references(program, shortcuts.refers(rank), from)?;
-                schedule.allow_offers(program, shortcuts.offers(rank))?;
+                schedule.allow_offers(program, shortcuts.offers(rank), 0)?;
+                schedule.allow_shares(program);
             }
             let memory = Memory::new(input, &layout, settings.in_place);
             let task = Arc::new(schedule.task(layout, reducer)?);

@@ -1,8 +1,9 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
 use super::operation::{Operation, Transfer};
+use super::patience::Room;
 use super::plans::{CallHasher, Prepared};
-use super::prepare::{Hosts, refer_from};
+use super::prepare::{Hosts, SHARED_FROM, refer_from};
 use super::together::transfer_of;
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
@@ -118,8 +119,14 @@ impl Communicator {
             let may = May { apart: true, in_place: false };
             // As between hosts: with a slot a sender goes on sooner.
             schedule.allow_references(&program, &[may], refer_from(false, Hosts::Several))?;
-            if self.routes.offers() == Offers::All {
-                schedule.allow_offers(&program, &[may])?;
+            match self.routes.offers() {
+                Offers::None => {}
+                Offers::Written if self.room == Room::Crowded => {}
+                Offers::Written => {
+                    schedule.allow_offers(&program, &[may], SHARED_FROM)?;
+                    schedule.allow_shares(&program);
+                }
+                Offers::All => schedule.allow_offers(&program, &[may], 0)?,
             }
             let schedule = self.plans.keep(schedule);
             self.transfers.ends.insert((peer, side), End { schedule, issued: 0, last: None });

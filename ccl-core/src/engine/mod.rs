@@ -42,6 +42,7 @@ mod idle;
 mod layout;
 mod offers;
 mod quick;
+mod reaches;
 mod references;
 mod run;
 mod schedule;

@@ -19,6 +19,8 @@ pub(super) struct Landing {
     at: u32,
     /// The output, among all operands.
     sink: u32,
+    /// It is offered where it has so many bytes.
+    least: usize,
     beneath: Beneath,
 }
 
@@ -57,8 +59,8 @@ impl Beneath {
 impl Schedule {
     /// Lets what is received be offered memory of the output when a call begins, where the proof says of a move that it
     /// `may`, and pieces may [be referred to](Schedule::allow_references) that are as long. `program` is the one that was
-    /// bound, and `may` has an entry for each of its moves.
-    pub fn allow_offers(&mut self, program: &Program, may: &[May]) -> Result<()> {
+    /// bound, and `may` has an entry for each of its moves. Chunks of less than `least` bytes are not offered. What was allowed before stays.
+    pub fn allow_offers(&mut self, program: &Program, may: &[May], least: usize) -> Result<()> {
         self.check_proofs(program, may)?;
         let machine = &mut self.machine;
         let (code, operands) = (&machine.moves, &machine.operands);
@@ -74,9 +76,10 @@ impl Schedule {
             let sink = (code.into..code.end).find(is_output)?;
             let (beneath, sent_by) = Beneath::of(&self.spec, self.rank, program, chunk, link.peer);
             read_there.extend(sent_by.filter(|_| may.in_place));
-            Some(Landing { may, from, lane, at, sink, beneath })
+            Some(Landing { may, from, lane, at, sink, least, beneath })
         });
-        machine.landings = landings.collect();
+        let landings: Vec<Landing> = landings.collect();
+        machine.landings.extend(landings);
         // This rank does not write to what was sent: its reader does.
         read_there.into_iter().for_each(|at| machine.moves[at].refers.keep_in_place());
         Ok(())
@@ -86,7 +89,10 @@ impl Schedule {
 impl Machine {
     /// Whether some chunk that may be offered is long enough in a call with these operands, where pieces are offered `from` so many bytes.
     pub(super) fn has_offers(&self, operands: &[Bound], tile: usize, from: usize) -> bool {
-        let is_long = |landing: &Landing| tile.min(operands[landing.sink as usize].span.len) >= from;
+        let is_long = |landing: &Landing| {
+            let len = operands[landing.sink as usize].span.len;
+            tile.min(len) >= from && len >= landing.least
+        };
         self.landings.iter().any(is_long)
     }
 
@@ -118,7 +124,7 @@ impl Machine {
             // Where the first pieces are past the end of a shorter chunk, backwards none would find its place.
             let begins_there =
                 self.direction == Direction::Forwards || len.div_ceil(task.tile) == tiles.len();
-            if allowed && begins_there && task.tile.min(len) >= task.refers.piece {
+            if allowed && len >= landing.least && begins_there && task.tile.min(len) >= task.refers.piece {
                 let code = &self.moves[landing.at as usize];
                 let tag = task.tag_of(code, tag);
                 let sink = buffers.output().slice(span.at + skip, len);
@@ -150,7 +156,7 @@ mod tests {
             schedule.machine.moves.iter().filter(|code| code.refers.is_kept(true)).count()
         };
         let before = kept(&schedule);
-        schedule.allow_offers(&program, &may).unwrap();
+        schedule.allow_offers(&program, &may, 0).unwrap();
         let beneath = schedule.machine.landings.iter().map(|landing| landing.beneath).collect();
         (beneath, kept(&schedule) - before)
     }

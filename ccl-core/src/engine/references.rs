@@ -134,6 +134,11 @@ impl Lending {
         self.from
     }
 
+    /// Whether something was sent by reference on an end.
+    pub(super) fn is_open(&self, end: u32) -> bool {
+        self.is_open[end as usize]
+    }
+
     /// The move `at` this number sends by reference.
     #[inline]
     pub(super) fn note(&mut self, to: SenderId, end: u32, at: u32) {

@@ -338,7 +338,7 @@ impl Machine {
             true => None,
             false => self.referent(&code, &lane, task, buffers, sources),
         };
-        let (mut written, mut store) = (0, Store::Cached);
+        let mut written = 0;
         for (index, Bound { operand, span, store: kept_as }) in into.iter().enumerate() {
             let index = first_sink + index;
             let sink = match *operand {
@@ -347,8 +347,7 @@ impl Machine {
                     if room != len {
                         return Err(Stop::Uneven { operand: index, len: room, first: len });
                     }
-                    store = *kept_as;
-                    let output = buffers.output().slice(at, len).stored(store);
+                    let output = buffers.output().slice(at, len).stored(*kept_as);
                     // What was offered is there already.
                     if let [source] = sources
                         && !source.scaled
@@ -367,13 +366,22 @@ impl Machine {
                     self.scratch.sink(scratch as usize, len)
                 }
                 Operand::Send { to, end } => {
-                    if code.reaches && len >= task.refers.piece {
+                    // Who copies what it sends to its own output has enough to do.
+                    let is_busy = code.reaches.is_share() && written > 0;
+                    if !is_busy && code.reaches.at(lane.skip, task.tile) && len >= task.refers.piece {
+                        // Asked first: who has released something has offered before.
+                        let is_early = code.reaches.awaits_receiver(lane.tile)
+                            && self.lending.is_open(end)
+                            && !fabric.settled(to)?;
                         let offered = fabric.reserve_offered(to, len, tag, &mut self.sinks[written..])?;
                         if offered > 0 {
                             let offered = &mut self.sinks[written..written + offered];
-                            offered.iter_mut().for_each(|sink| *sink = sink.stored(store));
+                            offered.iter_mut().for_each(|sink| *sink = sink.stored(*kept_as));
                             written += offered.len();
                             continue;
+                        }
+                        if is_early {
+                            return Ok(index as u32);
                         }
                     }
                     if let Some(piece) = referent {

@@ -2,6 +2,7 @@
 
 use super::layout::Place;
 use super::offers::Landing;
+use super::reaches::Reaches;
 use super::references::{Lending, Refers};
 use super::stages::{self, Stage, StageInCall};
 use super::task::Task;
@@ -81,7 +82,7 @@ pub(super) struct Machine {
     pub(super) sinks: Vec<PieceMut>,
     pub(super) lending: Lending,
     /// What a call may offer.
-    pub(super) landings: Box<[Landing]>,
+    pub(super) landings: Vec<Landing>,
     /// Whether the running call has still to do so.
     pub(super) is_to_offer: bool,
     /// Which way the running call goes through its tiles, and through long ones.
@@ -139,8 +140,8 @@ pub(super) struct Code {
     pub(super) end: u32,
     /// What may be sent by reference, if anything.
     pub(super) refers: Refers,
-    /// Whether what it sends may be written where its receivers have offered memory: it goes to them alone, last of all sinks.
-    pub(super) reaches: bool,
+    /// Which of what it sends is written where its receivers have offered memory.
+    pub(super) reaches: Reaches,
 }
 
 /// A source or a sink.
@@ -193,9 +194,7 @@ impl Schedule {
                     _ => 1,
                 });
                 widest = (widest.0.max(into - from), widest.1.max(ends.sum()));
-                let sends = |operand: &&Operand| matches!(operand, Operand::Send { .. });
-                let reaches = mv.is_result() && binder.operands[into..end].iter().filter(sends).count() == 1;
-                let reaches = reaches && binder.operands.last().as_ref().is_some_and(sends);
+                let reaches = Reaches::of_result(mv, &binder.operands[into..end]);
                 let refers = Refers::default();
                 moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers, reaches });
             }
@@ -218,7 +217,7 @@ impl Schedule {
             sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
             sinks: vec![PieceMut::EMPTY; widest.1],
             lending: Lending::new(binder.ends.len()),
-            landings: Box::default(),
+            landings: Vec::new(),
             is_to_offer: false,
             direction: Direction::Forwards,
             stride: 0,

@@ -52,7 +52,7 @@ pub struct Task {
 pub(super) struct Bound {
     pub(super) operand: Operand,
     pub(super) span: Span,
-    /// How it is written, if it is a part of the receive buffer.
+    /// How it is written, if it is a part of the receive buffer, or of those that are offered to what it sends.
     pub(super) store: Store,
 }
 
@@ -181,6 +181,13 @@ impl Task {
                     self.is_brief = false;
                 }
             }
+            // At the peers as here; what this rank does not write itself, it does not read there either.
+            let own = &self.operands[code.into as usize..code.end as usize];
+            let keeps = own.iter().find(|bound| matches!(bound.operand, Operand::Output(_)));
+            let keeps_past = keeps.is_some_and(|own| own.store == Store::Streaming);
+            if code.reaches.is_share() || code.reaches.is_all() && keeps_past {
+                self.operands[code.end as usize - 1].store = Store::Streaming;
+            }
         }
         self
     }
@@ -291,6 +298,19 @@ mod tests {
         let mut forgotten = stores_of(&two_shot, true, true);
         forgotten.sort_by_key(|store| *store == Store::Streaming);
         assert_eq!(forgotten, [Store::Cached, Store::Streaming, Store::Streaming, Store::Streaming]);
+        // What is written at the peers goes past the caches as here; a root has no output to go by.
+        let reached = |schedule: &Schedule, in_place, at: usize| {
+            let task = task(schedule).streaming(schedule, in_place, false);
+            task.operands[schedule.machine.moves[at].end as usize - 1].store
+        };
+        assert_eq!(
+            [false, true].map(|in_place| reached(&two_shot, in_place, 3)),
+            [Store::Streaming, Store::Cached]
+        );
+        let mut root = schedule(&OneShot, Collective::Broadcast);
+        root.allow_shares(&OneShot.program(&root.spec, 0));
+        assert_eq!(reached(&root, true, 0), Store::Streaming);
+        assert_eq!(reached(&gather, false, 0), Store::Cached, "it goes through slots");
         // Each step sends what the step before has written.
         let doubling = stores(&schedule(&Recursive, Collective::AllReduce), false);
         assert!(doubling.len() > 1 && doubling.iter().all(|store| *store == Store::Cached), "{doubling:?}");

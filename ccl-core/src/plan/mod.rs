@@ -290,6 +290,14 @@ pub struct Program {
     pub lanes: Vec<Lane>,
 }
 
+impl Program {
+    /// Whether it receives nothing.
+    pub fn only_sends(&self) -> bool {
+        let mut sources = self.lanes.iter().flat_map(|lane| &lane.moves).flat_map(|mv| &mv.from);
+        !sources.any(|source| matches!(source, Source::Link(_)))
+    }
+}
+
 /// A straight line of moves, run once per tile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -445,8 +445,8 @@ pub struct Capabilities {
 pub enum Offers {
     /// None.
     None,
-    /// Of memory for what its sender combines and keeps a copy of.
-    Results,
+    /// Of memory for what its sender writes there by itself: what it combines and keeps a copy of, and a share of what it has where it only sends.
+    Written,
     /// Of memory for whatever comes.
     All,
 }

@@ -26,6 +26,8 @@ pub struct Shortcuts {
     offers: Vec<Box<[May]>>,
     /// The same where the sender keeps a copy of what it combines, and nothing elsewhere.
     result_offers: Vec<Box<[May]>>,
+    /// The same where the sender does nothing but send what it has.
+    gift_offers: Vec<Box<[May]>>,
 }
 
 /// Whether a move may do something.
@@ -55,17 +57,31 @@ impl Shortcuts {
         &self.result_offers[rank as usize]
     }
 
+    /// The same for those moves only that receive what a rank has which [receives nothing](crate::plan::Program::only_sends) itself.
+    pub fn gift_offers(&self, rank: Rank) -> &[May] {
+        &self.gift_offers[rank as usize]
+    }
+
     /// Reads it off a plan whose tile can run in this order, without races.
     pub(super) fn find(plan: &Plan, graph: &Graph, order: &[Event], in_place: bool) -> Shortcuts {
         let mut finder = Finder { graph, search: Search::new(graph, order), uses: [Vec::new(), Vec::new()] };
-        let (mut refers, mut offers, mut result_offers) = (Vec::new(), Vec::new(), Vec::new());
-        let programs = plan.programs.iter().flat_map(|program| &program.lanes);
-        let moves: Vec<_> = programs.flat_map(|lane| &lane.moves).collect();
+        let (mut refers, mut offers) = (Vec::new(), Vec::new());
+        let (mut result_offers, mut gift_offers) = (Vec::new(), Vec::new());
+        let moves: Vec<_> = plan
+            .programs
+            .iter()
+            .flat_map(|program| {
+                let only_sends = program.only_sends();
+                let moves = program.lanes.iter().flat_map(|lane| &lane.moves);
+                moves.map(move |mv| (mv.is_result(), only_sends && mv.referent() == Some(Referent::Source)))
+            })
+            .collect();
         let mut event = 0;
         for (rank, program) in (0..).zip(&plan.programs) {
             let lanes = graph.lanes.iter().zip(0..).filter(|(lane, _)| lane.rank == rank);
             finder.gather_uses(rank, lanes.map(|(_, id)| id));
-            let (mut may_refer, mut may_offer, mut of_results) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut may_refer, mut may_offer) = (Vec::new(), Vec::new());
+            let (mut of_results, mut of_gifts) = (Vec::new(), Vec::new());
             for mv in program.lanes.iter().flat_map(|lane| &lane.moves) {
                 let chunks = match mv.referent() {
                     None => None,
@@ -88,16 +104,18 @@ impl Shortcuts {
                     in_place: in_place && finder.is_unused(event, chunk, true),
                 });
                 may_offer.push(may);
-                let is_result =
-                    finder.sender_to(event).is_some_and(|sender| moves[sender as usize].is_result());
+                let sender = finder.sender_to(event);
+                let (is_result, is_gift) = sender.map_or((false, false), |sender| moves[sender as usize]);
                 of_results.push(if is_result { may } else { May::default() });
+                of_gifts.push(if is_gift { may } else { May::default() });
                 event += 1;
             }
             refers.push(may_refer.into());
             offers.push(may_offer.into());
             result_offers.push(of_results.into());
+            gift_offers.push(of_gifts.into());
         }
-        Shortcuts { refers, offers, result_offers }
+        Shortcuts { refers, offers, result_offers, gift_offers }
     }
 }
 
