@@ -56,7 +56,7 @@ pub(super) fn refer_from(is_crowded: bool, hosts: Hosts) -> ReferFrom {
 }
 
 /// Bytes of a chunk of which a sender that receives nothing writes a share itself, where it has a core of its own. Between two ranks on two cores of an Intel Xeon broadcasts of
-/// 1 MiB take six tenths of the time with it, longer ones half, of 384 KiB 0.77; of 256 KiB, which are two pieces, up to a half more: backwards, the second waits for the first.
+/// 1 MiB and more take half of the time with it or less, of 384 KiB 0.77; of 256 KiB, which are two pieces, up to a half more: backwards, the second waits for the first.
 pub(super) const SHARED_FROM: usize = 384 << 10;
 
 /// On how many hosts ranks are.

@@ -70,8 +70,8 @@ impl Schedule {
             let Sink::Links(to) = sink else { continue };
             to.peers.iter().for_each(|peer| *links.entry((*peer, to.channel)).or_default() += 1);
         }
-        // Receivers offer memory for links that carry one piece of a tile.
-        if !program.only_sends() || links.values().any(|pieces| *pieces != 1) {
+        // Who combines what it receives offers nothing for it, and others do for links that carry one piece of a tile.
+        if self.machine.reduces || !program.only_sends() || links.values().any(|pieces| *pieces != 1) {
             return;
         }
         let machine = &mut self.machine;
@@ -114,6 +114,8 @@ mod tests {
         // It passes on what it receives.
         assert_eq!(reaches(&Chain, Collective::Broadcast, 1).0, [0]);
         assert_eq!(reaches(&OneShot, Collective::AllGather, 0).0, [0; 4]);
+        // The root combines it.
+        assert_eq!(reaches(&OneShot, Collective::Reduce, 1), (vec![0], vec![]));
         // The part that it combines, whole.
         assert_eq!(reaches(&TwoShot, Collective::AllReduce, 0), (vec![0, 0, 0, 1, 0, 0, 0], vec![]));
     }
