@@ -108,19 +108,19 @@ fn what_is_allowed_arrives() {
     assert!(refers > 1000 && offers > 1000);
 }
 
-/// Who is offered memory for gifts receives from one that only sends, and may offer it anyhow.
+/// Who may be written to by a sender that has a share of the work receives from one that only sends, and may offer it anyhow.
 #[test]
-fn gifts_come_from_those_who_only_send() {
+fn shares_come_from_those_who_only_send() {
     let receivers = |algorithm: &str, collective: Collective| {
         let algorithm = algorithms::by_name(algorithm).unwrap();
         let plan = algorithms::plan(algorithm, collective, 4, 0).unwrap();
         let (_, shortcuts) = verify_shortcuts(&plan, &Limits::default()).unwrap();
-        let gifts = |rank: &u32| shortcuts.gift_offers(*rank).iter().any(|may| may.apart);
+        let has_some = |rank: &u32| shortcuts.share_offers(*rank).iter().any(|may| may.apart);
         for rank in 0..4 {
-            let pairs = shortcuts.gift_offers(rank).iter().zip(shortcuts.offers(rank));
-            assert!(pairs.into_iter().all(|(gift, offer)| *gift == May::default() || gift == offer));
+            let pairs = shortcuts.share_offers(rank).iter().zip(shortcuts.offers(rank));
+            assert!(pairs.into_iter().all(|(share, offer)| *share == May::default() || share == offer));
         }
-        (0..4).filter(gifts).collect::<Vec<u32>>()
+        (0..4).filter(has_some).collect::<Vec<u32>>()
     };
     assert_eq!(receivers("oneshot", Collective::Broadcast), [1, 2, 3]);
     assert_eq!(receivers("oneshot", Collective::Scatter), [1, 2, 3]);

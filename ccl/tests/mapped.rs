@@ -163,7 +163,7 @@ fn direct(comm: &Communicator) -> u64 {
     own.map(|(_, counters)| counters.direct_bytes).sum()
 }
 
-/// Elements of a buffer with far more pieces than a link has credits: a sender that begins long before its receiver sends references until these are used up.
+/// Elements of a buffer with many pieces, of which the first two may be referred to before the receiver has begun.
 const LONGER: usize = 4 << 20;
 
 /// Whether this rank has written its share to the peer, and whether it should, if both ranks have a core of their own.

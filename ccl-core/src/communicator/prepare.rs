@@ -280,7 +280,7 @@ impl Communicator {
                     Offers::Written => {
                         schedule.allow_offers(&program, shortcuts.result_offers(rank), 0)?;
                         if !is_crowded {
-                            schedule.allow_offers(&program, shortcuts.gift_offers(rank), SHARED_FROM)?;
+                            schedule.allow_offers(&program, shortcuts.share_offers(rank), SHARED_FROM)?;
                             schedule.allow_shares(&program);
                         }
                     }

@@ -33,7 +33,8 @@
 //! What a move sends and the proof allows to be read later travels by reference, where the transport can
 //! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
 //! user's again. Where what comes in is to be copied into the output, and the proof allows to do so early, that memory is
-//! offered to whoever sends it when the call begins ([`Schedule::allow_offers`]).
+//! offered to whoever sends it when the call begins ([`Schedule::allow_offers`]). A rank that only sends may write a share there itself
+//! ([`Schedule::allow_shares`]).
 
 mod awaits;
 mod dash;

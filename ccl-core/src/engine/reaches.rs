@@ -44,9 +44,7 @@ impl Reaches {
     pub(super) fn awaits_receiver(self, tile: usize) -> bool {
         self.has_one_receiver && self.is_share() && tile <= self.of as usize
     }
-}
 
-impl Reaches {
     /// What of a move with these sinks reaches its receivers: a result, that goes to them by one end, last of all sinks.
     pub(super) fn of_result(mv: &Move, sinks: &[Operand]) -> Reaches {
         let is_written = mv.is_result() && ends_with_links(sinks);

@@ -69,8 +69,8 @@
 //! pieces as before; so offers are always optional too.
 //!
 //! Where processors write to each other's memory, the engine asks for it: [`reserve_offered`](Fabric::reserve_offered) takes the place of
-//! `reserve` and gives what the receivers have offered, all of them or none. It asks for results only, which it combines and keeps a copy of:
-//! what one rank has and others want, these fetch sooner by themselves.
+//! `reserve` and gives what the receivers have offered, all of them or none. It asks for results, which it combines and keeps a copy of; what
+//! one rank has and others want, these fetch sooner by themselves, but for the share of a rank that only sends and would wait for them meanwhile.
 //!
 //! A call that fails gives its buffers back while peers may still write there. [`Transport::withdraw`] does not return
 //! before nobody can, or names whom it could not wait for: a transport that cannot promise this takes no offers.

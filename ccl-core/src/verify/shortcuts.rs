@@ -27,7 +27,7 @@ pub struct Shortcuts {
     /// The same where the sender keeps a copy of what it combines, and nothing elsewhere.
     result_offers: Vec<Box<[May]>>,
     /// The same where the sender does nothing but send what it has.
-    gift_offers: Vec<Box<[May]>>,
+    share_offers: Vec<Box<[May]>>,
 }
 
 /// Whether a move may do something.
@@ -58,15 +58,15 @@ impl Shortcuts {
     }
 
     /// The same for those moves only that receive what a rank has which [receives nothing](crate::plan::Program::only_sends) itself.
-    pub fn gift_offers(&self, rank: Rank) -> &[May] {
-        &self.gift_offers[rank as usize]
+    pub fn share_offers(&self, rank: Rank) -> &[May] {
+        &self.share_offers[rank as usize]
     }
 
     /// Reads it off a plan whose tile can run in this order, without races.
     pub(super) fn find(plan: &Plan, graph: &Graph, order: &[Event], in_place: bool) -> Shortcuts {
         let mut finder = Finder { graph, search: Search::new(graph, order), uses: [Vec::new(), Vec::new()] };
         let (mut refers, mut offers) = (Vec::new(), Vec::new());
-        let (mut result_offers, mut gift_offers) = (Vec::new(), Vec::new());
+        let (mut result_offers, mut share_offers) = (Vec::new(), Vec::new());
         let moves: Vec<_> = plan
             .programs
             .iter()
@@ -81,7 +81,7 @@ impl Shortcuts {
             let lanes = graph.lanes.iter().zip(0..).filter(|(lane, _)| lane.rank == rank);
             finder.gather_uses(rank, lanes.map(|(_, id)| id));
             let (mut may_refer, mut may_offer) = (Vec::new(), Vec::new());
-            let (mut of_results, mut of_gifts) = (Vec::new(), Vec::new());
+            let (mut of_results, mut of_shares) = (Vec::new(), Vec::new());
             for mv in program.lanes.iter().flat_map(|lane| &lane.moves) {
                 let chunks = match mv.referent() {
                     None => None,
@@ -105,17 +105,17 @@ impl Shortcuts {
                 });
                 may_offer.push(may);
                 let sender = finder.sender_to(event);
-                let (is_result, is_gift) = sender.map_or((false, false), |sender| moves[sender as usize]);
+                let (is_result, is_share) = sender.map_or((false, false), |sender| moves[sender as usize]);
                 of_results.push(if is_result { may } else { May::default() });
-                of_gifts.push(if is_gift { may } else { May::default() });
+                of_shares.push(if is_share { may } else { May::default() });
                 event += 1;
             }
             refers.push(may_refer.into());
             offers.push(may_offer.into());
             result_offers.push(of_results.into());
-            gift_offers.push(of_gifts.into());
+            share_offers.push(of_shares.into());
         }
-        Shortcuts { refers, offers, result_offers, gift_offers }
+        Shortcuts { refers, offers, result_offers, share_offers }
     }
 }
 
