@@ -234,6 +234,16 @@ impl From<ErrorKind> for Error {
     }
 }
 
+impl From<ccl_kernels::Error> for Error {
+    #[cold]
+    fn from(refused: ccl_kernels::Error) -> Error {
+        match refused {
+            ccl_kernels::Error::Invalid { what, remedy } => Error::invalid(what, remedy),
+            ccl_kernels::Error::Unsupported { what, remedy } => Error::unsupported(what, remedy),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {

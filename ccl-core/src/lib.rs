@@ -3,20 +3,22 @@
 //! Every collective is a [plan]; a plan is made of one instruction, the
 //! [move](plan::Move); everything else reads plans. This crate holds the instruction, the
 //! [algorithms] that write plans, the [verifier](verify) that proves them, the
-//! [cost function](cost) that chooses among them, the [engine] that runs them, the reduction
-//! kernels ([simd]), the [bootstrap] that brings ranks together and the
-//! [communicator] that puts the parts in order. It promises:
+//! [cost function](cost) that chooses among them, the [engine] that runs them, the
+//! [bootstrap] that brings ranks together and the [communicator] that puts the parts in order.
+//! It promises:
 //!
 //! - *Core computes, edges act.* `plan`, `algorithms`, `verify`, `cost`, `engine`, `control`, `flight` and `cluster` make no
 //!   system call, read no clock and no environment, and start no thread. Only `bootstrap`,
 //!   `communicator` and `config` touch the world.
 //! - *It knows no transport.* What moves bytes implements [`transport::Transport`], and lives in a
 //!   crate of its own.
-//! - *No unsafe code* outside [`simd`], where memory is touched.
+//! - *No unsafe code*: memory is touched by the [kernels], a crate of their own, and by transports.
 //! - *It never prints, exits or aborts.* Errors are values ([`Error`]); what happens is told by `tracing`.
 //!
 //! It refuses to run a plan that it could not prove, to guess a peer's arguments, and to wait without
 //! knowing for whom.
+
+#![cfg_attr(not(test), deny(unsafe_code))]
 
 pub mod algorithms;
 pub mod bootstrap;
@@ -26,7 +28,6 @@ pub mod communicator;
 pub mod config;
 pub mod control;
 pub mod cost;
-pub mod element;
 pub mod engine;
 pub mod error;
 pub mod flight;
@@ -34,10 +35,10 @@ pub mod flight;
 pub mod fuzzing;
 pub mod monitor;
 pub mod plan;
-pub mod simd;
 pub mod transport;
 pub mod verify;
 
-pub use element::{DataType, Factor, ReduceOp};
+pub use ccl_kernels as kernels;
+pub use ccl_kernels::{DataType, Factor, ReduceOp};
 pub use error::{Error, ErrorKind, Result};
 pub use plan::{Collective, Rank};

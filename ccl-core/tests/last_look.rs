@@ -4,7 +4,7 @@ use ccl_core::bootstrap::{Bootstrap, UniqueId};
 use ccl_core::communicator::{AbortHandle, Call, Communicator, Opener};
 use ccl_core::config::Config;
 use ccl_core::flight::{Memory, lines_for};
-use ccl_core::simd::{Buffers, Piece, PieceMut};
+use ccl_core::kernels::{Buffers, Piece, PieceMut};
 use ccl_core::transport::{
     Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, LocalHub, LocalTransport, Offer, Reach,
     ReceiverId, Refer, SenderId, Transport, UserMemory,

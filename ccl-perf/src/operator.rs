@@ -31,7 +31,8 @@ impl Operator {
             }
             Operator::MulSum => ReduceOp::PreMulSum(Factor::integer(dtype, factor(rank).into())?),
         };
-        op.check(dtype).map(|()| op)
+        op.check(dtype)?;
+        Ok(op)
     }
 }
 

@@ -7,7 +7,7 @@
 // A program for people.
 #![allow(clippy::print_stdout)]
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{connect, mesh};
 use ccl_core::transport::{Fabric, ReceiverId, SenderId, Sent, Transport};
 use ccl_transport_ibverbs::{IbConfig, IbTransport};

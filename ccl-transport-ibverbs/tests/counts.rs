@@ -2,7 +2,7 @@
 
 mod hosts;
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{Counting, allocations, connect, mesh};
 use ccl_core::transport::{Fabric, Sent, Transport};
 use ccl_fake_ibverbs::Fake;

@@ -2,7 +2,7 @@
 
 mod hosts;
 
-use ccl_core::simd::{Direction, Piece};
+use ccl_core::kernels::{Direction, Piece};
 use ccl_core::transport::conformance::{receive, send};
 use ccl_core::transport::{
     Fabric, KnownMemory, Offer, ReceiverId, Refer, SenderId, Sent, Transport, UserMemory,

@@ -2,7 +2,7 @@
 //!
 //! Where there is no device the test says so; with `RDMACCL_RDMA_DEVICES=required` that is a failure.
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_transport_ibverbs::verbs::*;
 use std::time::{Duration, Instant};
 

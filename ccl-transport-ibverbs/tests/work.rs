@@ -5,8 +5,8 @@ mod hosts;
 
 use ccl_core::algorithms::by_name;
 use ccl_core::engine::{Layout, Progress, Schedule, Task};
+use ccl_core::kernels::{Buffers, Reducer};
 use ccl_core::plan::{Program, Sink, Spec};
-use ccl_core::simd::{Buffers, Reducer};
 use ccl_core::transport::Transport as _;
 use ccl_core::transport::conformance::{connect, mesh};
 use ccl_core::{Collective, DataType, Rank, ReduceOp};

@@ -6,7 +6,7 @@ use crate::ring::{Body, Corrupt, INLINE_BYTES, Passing, SHORT_BYTES};
 use crate::shm::Look;
 use crate::transport::ShmTransport;
 use ccl_core::error::ErrorKind;
-use ccl_core::simd::{Merge, Piece, PieceMut, Store};
+use ccl_core::kernels::{Merge, Piece, PieceMut, Store};
 use ccl_core::transport::misuse::{no_such_end, not_held, too_long};
 use ccl_core::transport::{
     Arrival, Fabric, Lent, Offer, ReceiverId, Refer, SenderId, Sent, Taken, lend, take,
@@ -384,7 +384,7 @@ mod tests {
     use crate::ShmConfig;
     use crate::pace::Looks;
     use crate::passing::MOST_AWAY;
-    use ccl_core::simd::Buffers;
+    use ccl_core::kernels::Buffers;
     use ccl_core::transport::conformance::{connect, receive, send};
     use ccl_core::transport::{LinkKey, Transport};
 

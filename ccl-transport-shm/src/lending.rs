@@ -4,7 +4,7 @@ use crate::ledger::{ROWS, row};
 use crate::ring::LENT_BYTES;
 use crate::shm::{Region, Segment, region};
 use ccl_core::Rank;
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use std::sync::{Arc, Weak};
 
 /// The account of a lender.

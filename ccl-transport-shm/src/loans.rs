@@ -5,7 +5,7 @@ use crate::lending::{Place, Told};
 use crate::mailbox::Letter;
 use crate::shm::{Loan, region};
 use crate::transport::ShmTransport;
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::transport::{ReceiverId, SenderId};
 use ccl_core::{Rank, Result};
 

@@ -8,7 +8,7 @@
 //! second look tells the sender that the terms which it has read belong together.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use ccl_core::simd::Direction;
+use ccl_core::kernels::Direction;
 
 /// All-zero bytes are a link on which nothing was offered.
 #[repr(C, align(128))]

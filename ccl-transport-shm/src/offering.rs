@@ -5,7 +5,7 @@ use crate::lending::Told;
 use crate::ring::{Body, Corrupt};
 use crate::shm::{Loan, region};
 use crate::transport::ShmTransport;
-use ccl_core::simd::PieceMut;
+use ccl_core::kernels::PieceMut;
 use ccl_core::transport::misuse::{no_such_end, not_held};
 use ccl_core::transport::{Offer, ReceiverId, SenderId};
 use ccl_core::{Rank, Result};

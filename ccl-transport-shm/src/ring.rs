@@ -103,7 +103,7 @@ pub(crate) enum Body {
         at: u32,
         /// Who has it when the message is released.
         passing: Passing,
-        /// Whether the bytes are best [copied by words](ccl_core::simd::Store::Words).
+        /// Whether the bytes are best [copied by words](ccl_core::kernels::Store::Words).
         by_words: bool,
     },
     /// In the lent memory of this number (24 bits), so many bytes from its start (less than [`LENT_BYTES`]).

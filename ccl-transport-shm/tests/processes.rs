@@ -2,7 +2,7 @@
 
 mod common;
 
-use ccl_core::simd::{Buffers, Direction, PieceMut};
+use ccl_core::kernels::{Buffers, Direction, PieceMut};
 use ccl_core::transport::conformance::{mesh, receive, send, stress};
 use ccl_core::transport::{Fabric, LinkKey, Offer, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};

@@ -1,6 +1,6 @@
 //! The conformance suite between threads of one process.
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{connect, mesh};
 use ccl_core::transport::{Fabric, Refer, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};

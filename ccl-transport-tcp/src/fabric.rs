@@ -4,7 +4,7 @@ use crate::frame::{Header, Kind};
 use crate::socket::Body;
 use crate::transport::TcpTransport;
 use ccl_core::Result;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::misuse::{no_such_end, not_held, reserved_twice, too_long};
 use ccl_core::transport::{Arrival, Fabric, ReceiverId, Refer, SenderId, Sent};
 

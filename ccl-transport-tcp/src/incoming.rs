@@ -1,7 +1,7 @@
 //! The receiving end of a link.
 
 use crate::slots::Slots;
-use ccl_core::simd::{Piece, Store};
+use ccl_core::kernels::{Piece, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey};
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@ use crate::incoming::{Held, Incoming};
 use crate::outgoing::Outgoing;
 use crate::slots::Slots;
 use crate::sys;
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::{Error, Rank, Result};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};

@@ -1,6 +1,6 @@
 //! The unsafe parts: memory of slots, bytes of pieces, and a question that no safe call asks.
 
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;

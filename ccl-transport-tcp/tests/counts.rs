@@ -1,6 +1,6 @@
 //! What the transport costs, as counts: one test, because it counts for the whole process.
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{Counting, allocations, connect, mesh};
 use ccl_core::transport::{Fabric, LinkKey, Sent, Transport};
 use ccl_transport_tcp::{SystemCalls, TcpConfig, TcpTransport};

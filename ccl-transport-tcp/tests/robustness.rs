@@ -237,7 +237,7 @@ fn lent_memory_is_copied_by_the_kernel_alone() {
     connect(&mut t, &mesh(2, 1));
     let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
     let memory: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
-    let piece = ccl_core::simd::Buffers::new(&memory, &mut []).input();
+    let piece = ccl_core::kernels::Buffers::new(&memory, &mut []).input();
     for k in 0..32u64 {
         assert_eq!(t[0].refer(to, piece).unwrap(), ccl_core::transport::Refer::Ready);
         t[0].publish(to, k).unwrap();

@@ -9,8 +9,8 @@
 
 use ccl_core::algorithms::{Algorithm as _, OneShot};
 use ccl_core::engine::{Layout, Progress, Schedule, Task};
+use ccl_core::kernels::{Buffers, Level, Reducer};
 use ccl_core::plan::Spec;
-use ccl_core::simd::{Buffers, Level, Reducer};
 use ccl_core::transport::{Capabilities, Exchange, Fabric, LinkKey, Transport};
 use ccl_core::{Collective, DataType, Error, Rank, ReduceOp, Result};
 use ccl_fake_ibverbs::Fake;

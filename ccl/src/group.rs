@@ -2,7 +2,7 @@
 
 use crate::{Call, Collective, Communicator, Element, Operation, Rank, ReduceOp, Result};
 use ccl_core::communicator::{Communicator as Core, Member};
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use std::time::Duration;
 
 /// Calls on one communicator that are made together: begun with [`Communicator::batch`], made by [`run`](Batch::run),

@@ -76,7 +76,7 @@ pub use ccl_core::control::Agreement;
 pub use ccl_core::engine::Blocks;
 pub use ccl_core::error::RankList;
 pub use ccl_core::flight::{Blame, Verdict};
-pub use ccl_core::simd::{Buffers, Level, Piece};
+pub use ccl_core::kernels::{Buffers, Level, Piece};
 pub use ccl_core::transport::{Counters, LinkKey, SLOTS_PER_LINK, UserMemory, slot_bytes_of};
 pub use ccl_core::{Collective, DataType, Error, ErrorKind, Factor, Rank, ReduceOp, Result};
 pub use ccl_core::{algorithms, cost, plan, verify};

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// What a crate of the workspace may depend on within it.
 fn allowed(krate: &str) -> Option<&'static [&'static str]> {
     Some(match krate {
-        "ccl-core" => &[],
+        "ccl-kernels" => &[],
+        "ccl-core" => &["ccl-kernels"],
         transport if transport.starts_with("ccl-transport-") => &["ccl-core"],
         "ccl" => &["ccl-core", "ccl-transport-*"],
         "ccl-ffi" | "ccl-perf" | "ccl-cli" | "ccl-chaos" => &["ccl"],
@@ -32,19 +33,8 @@ fn allowed(krate: &str) -> Option<&'static [&'static str]> {
 const FAKES: [&str; 2] = ["ccl-fake-ibverbs", "ccl-fake-cuda"];
 
 /// The half of ccl-core that computes.
-const COMPUTING: [&str; 11] = [
-    "plan",
-    "algorithms",
-    "verify",
-    "cost",
-    "engine",
-    "simd",
-    "cluster",
-    "element",
-    "error",
-    "control",
-    "flight",
-];
+const COMPUTING: [&str; 9] =
+    ["plan", "algorithms", "verify", "cost", "engine", "cluster", "error", "control", "flight"];
 /// What it must not touch.
 const WORLD: [&str; 13] = [
     "std::fs",
@@ -61,8 +51,9 @@ const WORLD: [&str; 13] = [
     "crate::communicator",
     "crate::config",
 ];
-/// Modules that may hold unsafe code.
-const UNSAFE: [&str; 4] = ["sys", "shm", "simd", "ffi"];
+/// Crates and modules that may hold unsafe code.
+const UNSAFE_CRATES: [&str; 2] = ["ccl-kernels", "ccl-ffi"];
+const UNSAFE: [&str; 3] = ["sys", "shm", "ffi"];
 
 pub(crate) fn check() -> Outcome {
     match violations() {
@@ -137,8 +128,9 @@ fn wrong_lines(path: &Path, text: &str) -> Vec<String> {
         path.iter().map(|p| p.to_string_lossy().trim_end_matches(".rs").to_string()).collect();
     let krate = parts.first().map(String::as_str).unwrap_or_default();
     let module = parts.get(2).map(String::as_str).unwrap_or_default();
-    let computes = krate == "ccl-core" && COMPUTING.contains(&module);
-    let may_be_unsafe = krate == "ccl-ffi" || parts[1..].iter().any(|p| UNSAFE.contains(&p.as_str()));
+    let computes = krate == "ccl-kernels" || krate == "ccl-core" && COMPUTING.contains(&module);
+    let may_be_unsafe =
+        UNSAFE_CRATES.contains(&krate) || parts[1..].iter().any(|p| UNSAFE.contains(&p.as_str()));
     let mut wrong = Vec::new();
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
     for (number, line) in (1..).zip(code) {
@@ -149,7 +141,7 @@ fn wrong_lines(path: &Path, text: &str) -> Vec<String> {
             say("code that computes must not touch the world");
         }
         if !may_be_unsafe && has_word(line, "unsafe") {
-            say("unsafe code belongs in a module named sys, shm, simd or ffi");
+            say("unsafe code belongs in ccl-kernels, ccl-ffi or a module named sys, shm or ffi");
         }
     }
     wrong
@@ -230,6 +222,7 @@ mod tests {
         ] {
             assert_eq!(found("ccl-core/src/engine/run.rs", line), 1, "{line}");
             assert_eq!(found("ccl-core/src/cost.rs", line), 1, "{line}");
+            assert_eq!(found("ccl-kernels/src/copy.rs", line), 1, "{line}");
             assert_eq!(found("ccl-core/src/bootstrap/net.rs", line), 0, "{line}");
         }
         let harmless =
@@ -243,7 +236,7 @@ mod tests {
         let line = "    unsafe { *p }";
         assert_eq!(found("ccl-core/src/plan/mod.rs", line), 1);
         assert_eq!(found("ccl-perf/src/bench.rs", line), 1);
-        for place in ["ccl-core/src/simd/piece.rs", "ccl-transport-shm/src/sys.rs", "ccl-ffi/src/comm.rs"] {
+        for place in ["ccl-kernels/src/piece.rs", "ccl-transport-shm/src/sys.rs", "ccl-ffi/src/comm.rs"] {
             assert_eq!(found(place, line), 0, "{place}");
         }
         assert_eq!(found("ccl-transport-shm/src/ring.rs", line), 1, "the crate's name is no module");
@@ -260,6 +253,7 @@ mod tests {
             wrong_dependencies(&packages).len()
         };
         assert_eq!(wrong("ccl-core", &["serde", "ccl"]), 1);
+        assert_eq!(wrong("ccl-kernels", &["ccl-core"]), 1);
         assert_eq!(wrong("ccl-transport-shm", &["ccl-core", "ccl-transport-tcp"]), 1);
         assert_eq!(wrong("ccl-perf", &["ccl", "ccl-core"]), 1);
         assert_eq!(wrong("ccl", &["ccl-core", "ccl-transport-shm", "half"]), 0);

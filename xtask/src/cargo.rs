@@ -69,9 +69,9 @@ pub(crate) fn loom() -> Outcome {
 
 /// In a target folder of its own: by other flags everything would be built twice in the common one.
 pub(crate) fn under_loom() -> Command {
-    // No model computes with ccl-core, and most of the build is to optimise it.
+    // No model computes with these, and most of the build is to optimise them.
     let line = "cargo test --profile fast --config profile.fast.package.ccl-core.opt-level=0 \
-                --package ccl-transport-shm --package ccl --lib --locked";
+                --config profile.fast.package.ccl-kernels.opt-level=0 --package ccl-transport-shm --package ccl --lib --locked";
     let mut tests = command(line);
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     tests

@@ -21,11 +21,11 @@ pub use control::{ControlCluster, ControlSettings, Deed, Life, Traffic};
 pub use outcome::{Outcome, RankOutcome, State, Waiting};
 pub use random::Random;
 
-use crate::element::{DataType, ReduceOp};
 use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, Wait};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{Buffers, Level, Reducer};
+use crate::kernels::{DataType, ReduceOp};
 use crate::plan::{Plan, Rank};
-use crate::simd::{Buffers, Level, Reducer};
 use crate::verify::{self, Limits, Shortcuts};
 use network::Network;
 use std::cmp::Reverse;

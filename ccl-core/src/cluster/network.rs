@@ -3,8 +3,8 @@
 use super::Random;
 use crate::engine::Links;
 use crate::error::{Error, Result};
+use crate::kernels::{Piece, PieceMut, Slab, Store};
 use crate::plan::Rank;
-use crate::simd::{Piece, PieceMut, Slab, Store};
 use crate::transport::{Arrival, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -18,7 +18,7 @@ use crate::cost::Choice;
 use crate::engine::{Layout, Progress, Schedule, Share, Task};
 use crate::error::{ErrorKind, Result};
 use crate::flight::Entry;
-use crate::simd::{Buffers, Reducer};
+use crate::kernels::{Buffers, Reducer};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;

@@ -3,8 +3,8 @@
 use super::Call;
 use crate::DataType;
 use crate::engine::Blocks;
+use crate::kernels::Buffers;
 use crate::plan::{Collective, Rank};
-use crate::simd::Buffers;
 use std::ops::Range;
 
 /// One call of a group: what to do, and with which memory.

@@ -11,8 +11,8 @@ use crate::cost::{Candidates, Choice, Wish};
 use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Reason};
+use crate::kernels::{Level, Reducer};
 use crate::plan::{Collective, Program, Rank, Spec};
-use crate::simd::{Level, Reducer};
 use crate::transport::{self, Offers};
 use crate::verify::{self, Limits, Shortcuts};
 use std::collections::HashMap;
@@ -201,7 +201,7 @@ impl Communicator {
     /// The operator's kernel; that of a collective which does not reduce only copies.
     fn reducer(&self, call: &Call) -> Result<Reducer> {
         let op = if call.collective.reduces() { call.op } else { ReduceOp::Sum };
-        Reducer::at(self.level, call.dtype, op, self.ranks)
+        Ok(Reducer::at(self.level, call.dtype, op, self.ranks)?)
     }
 
     /// Whether this can be a collective's call at all.

@@ -12,8 +12,8 @@ use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{Merge, Piece, PieceMut};
 use crate::plan::{Program, Rank, Sink, Source};
-use crate::simd::{Merge, Piece, PieceMut};
 use crate::transport::{
     Arrival, Counters, Exchange, Fabric, Lent, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Sent,
     Taken, Transport, UserMemory, Window,

@@ -3,8 +3,8 @@
 use super::routes::Routes;
 use super::{Communicator, Opener};
 use crate::error::{Error, Result};
+use crate::kernels::Piece;
 use crate::plan::Rank;
-use crate::simd::Piece;
 use crate::transport::{Arrival, Exchange, Fabric, LinkKey, ReceiverId, SenderId, Sent, Window};
 use std::ops::Range;
 use std::time::{Duration, Instant};

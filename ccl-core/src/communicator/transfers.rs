@@ -11,8 +11,8 @@ use crate::algorithms::{Algorithm as _, OneShot, transfer};
 use crate::engine::{Layout, Schedule};
 use crate::error::{Error, Result};
 use crate::flight::{self, About};
+use crate::kernels::{Buffers, Reducer};
 use crate::plan::{Collective, Program, Rank, Spec};
-use crate::simd::{Buffers, Reducer};
 use crate::transport::Offers;
 use crate::verify::May;
 use std::collections::HashMap;
@@ -219,7 +219,7 @@ impl Communicator {
 
     /// A reducer that only copies.
     fn copier(&self, dtype: DataType) -> Result<Reducer> {
-        Reducer::at(self.level, dtype, crate::ReduceOp::Sum, 1)
+        Ok(Reducer::at(self.level, dtype, crate::ReduceOp::Sum, 1)?)
     }
 
     /// The length of tiles where the cost function is not asked.

@@ -8,8 +8,8 @@ use crate::control::EndKind;
 use crate::engine::{Progress, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, RankList, Result};
 use crate::flight::{Entry, Reason};
+use crate::kernels::Buffers;
 use crate::plan::Rank;
-use crate::simd::Buffers;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -51,8 +51,8 @@ impl Schedule {
 mod tests {
     use crate::algorithms::{Algorithm, OneShot, Recursive};
     use crate::engine::{Layout, Progress, Schedule, Task};
+    use crate::kernels::{Buffers, Reducer};
     use crate::plan::{Collective, Rank, Spec};
-    use crate::simd::{Buffers, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{LocalHub, LocalTransport};
     use crate::{DataType, ReduceOp};

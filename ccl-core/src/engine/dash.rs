@@ -5,7 +5,7 @@ use super::run::Progress;
 use super::schedule::{READY, Schedule, Share};
 use super::task::Task;
 use crate::error::Result;
-use crate::simd::{Buffers, Direction};
+use crate::kernels::{Buffers, Direction};
 use crate::transport::Fabric;
 use std::sync::Arc;
 
@@ -171,8 +171,8 @@ mod tests {
     use crate::algorithms::{Algorithm as _, OneShot};
     use crate::engine::{Layout, ReferFrom, WaitOn};
     use crate::error::ErrorKind;
+    use crate::kernels::{Piece, PieceMut, Reducer};
     use crate::plan::{Collective, Spec};
-    use crate::simd::{Piece, PieceMut, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{Arrival, LocalHub, LocalTransport, ReceiverId, Refer, SenderId};
     use crate::verify::May;

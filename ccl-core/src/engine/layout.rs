@@ -2,10 +2,10 @@
 
 use super::task::Span;
 use super::uneven::{Blocks, Uneven};
-use crate::element::DataType;
 use crate::error::{Error, Result};
+use crate::kernels::Buffers;
+use crate::kernels::DataType;
 use crate::plan::{Rank, Spec};
-use crate::simd::Buffers;
 use std::ops::Range;
 use std::sync::Arc;
 

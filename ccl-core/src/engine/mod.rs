@@ -3,7 +3,7 @@
 //! A [`Schedule`] is a [`Program`](crate::plan::Program) bound to the link ends of a
 //! [`Fabric`](crate::transport::Fabric), flattened into arrays. It is made once per plan and kept. A
 //! [`Task`] says what runs of it are about: how the buffers are cut ([`Layout`]), and how values are combined
-//! ([`Reducer`](crate::simd::Reducer)). It is worked out once for calls that are alike.
+//! ([`Reducer`](crate::kernels::Reducer)). It is worked out once for calls that are alike.
 //!
 //! ```text
 //! let task = Arc::new(schedule.task(layout, reducer)?);

@@ -3,8 +3,8 @@
 use super::schedule::{Machine, Operand, Schedule, Share};
 use super::task::{Bound, Task};
 use crate::error::Result;
+use crate::kernels::{Buffers, Direction};
 use crate::plan::{Move, Program, Rank, Sink, Source, Spec};
-use crate::simd::{Buffers, Direction};
 use crate::transport::{Fabric, Offer, ReceiverId};
 use crate::verify::May;
 

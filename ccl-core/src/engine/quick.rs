@@ -4,7 +4,7 @@ use super::references::ReferInCall;
 use super::schedule::{Code, Machine, Operand};
 use super::task::{Bound, Span};
 use crate::error::{Error, Result};
-use crate::simd::{Buffers, Direction, Merge, Piece, Reducer, Source};
+use crate::kernels::{Buffers, Direction, Merge, Piece, Reducer, Source};
 use crate::transport::{Fabric, Lent, ReceiverId, SenderId, Sent, Taken};
 use std::ptr;
 

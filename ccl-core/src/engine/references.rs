@@ -6,8 +6,8 @@ use super::schedule::{Code, Lane, Machine, Operand, Schedule};
 use super::stages::StageInCall;
 use super::task::Task;
 use crate::error::{Error, Result};
+use crate::kernels::{Buffers, Piece, Source};
 use crate::plan::{self, Collective, Program, Rank, Referent, Spec};
-use crate::simd::{Buffers, Piece, Source};
 use crate::transport::{Fabric, SenderId};
 use crate::verify::May;
 

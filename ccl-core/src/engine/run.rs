@@ -5,8 +5,8 @@ use super::schedule::{Lane, Machine, Operand, READY, Schedule, Share};
 use super::stages::StageInCall;
 use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{Buffers, PieceMut, Source, Store};
 use crate::plan::Rank;
-use crate::simd::{Buffers, PieceMut, Source, Store};
 use crate::transport::{Arrival, Fabric, Refer};
 
 /// What a step came to. As wide as an error, so that a result of it is returned in registers.

@@ -7,8 +7,8 @@ use super::references::{Lending, Refers};
 use super::stages::{self, Stage, StageInCall};
 use super::task::Task;
 use crate::error::{Error, Result};
+use crate::kernels::{self, Direction, PieceMut, Slab};
 use crate::plan::{Program, Rank, Sink, Source, Spec};
-use crate::simd::{self, Direction, PieceMut, Slab};
 use crate::transport::{ReceiverId, SenderId, Transport};
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(super) struct Machine {
     /// Bytes in each scratch piece.
     pub(super) scratch_len: Vec<usize>,
     // The operands of the move at hand: as long as the largest move, and valid within one move only.
-    pub(super) sources: Vec<simd::Source>,
+    pub(super) sources: Vec<kernels::Source>,
     pub(super) sinks: Vec<PieceMut>,
     pub(super) lending: Lending,
     /// What a call may offer.
@@ -214,7 +214,7 @@ impl Schedule {
             running: 0,
             scratch: Slab::default(),
             scratch_len: vec![0; scratch as usize],
-            sources: vec![simd::Source { piece: simd::Piece::EMPTY, scaled: false }; widest.0],
+            sources: vec![kernels::Source { piece: kernels::Piece::EMPTY, scaled: false }; widest.0],
             sinks: vec![PieceMut::EMPTY; widest.1],
             lending: Lending::new(binder.ends.len()),
             landings: Vec::new(),
@@ -440,8 +440,8 @@ mod tests {
     use super::*;
     use crate::algorithms::{Algorithm as _, OneShot};
     use crate::engine::{Layout, Progress};
+    use crate::kernels::{Buffers, Reducer};
     use crate::plan::Collective;
-    use crate::simd::{Buffers, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{LocalHub, LocalTransport};
     use crate::{DataType, ReduceOp};

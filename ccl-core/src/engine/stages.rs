@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use crate::algorithms::{self, Algorithm, OneShot, Ring, TwoShot};
     use crate::engine::{Layout, Progress, Schedule};
+    use crate::kernels::{Buffers, Reducer};
     use crate::plan::{Collective, Spec};
-    use crate::simd::{Buffers, Reducer};
     use crate::transport::conformance::{connect, mesh};
     use crate::transport::{LocalHub, Transport as _};
     use crate::{DataType, ReduceOp};

@@ -7,7 +7,7 @@ use super::schedule::{Code, Operand, Schedule};
 use super::stages::{Stage, StageInCall};
 use super::tag::mix;
 use crate::error::{Error, Result};
-use crate::simd::{Direction, LEAST_BACKWARDS, Reducer, Store};
+use crate::kernels::{Direction, LEAST_BACKWARDS, Reducer, Store};
 
 /// Bytes of all ranks' longest buffers in calls that go through them forwards and backwards in turn. In mapped memory between two ranks on near cores
 /// all-reduces of 32 KiB take nine tenths of the time with it and of 1 MiB four fifths, other collectives of 1 MiB 0.8 to 0.95; in other memory calls of 1 and 4 MiB

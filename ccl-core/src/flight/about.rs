@@ -2,8 +2,8 @@
 
 use super::CallState;
 use crate::algorithms;
-use crate::element::{DataType, ReduceOp};
 use crate::engine::mix;
+use crate::kernels::{DataType, ReduceOp};
 use crate::plan::{Collective, Rank};
 
 /// What there is to say of a call before it begins, packed once when the call is prepared.

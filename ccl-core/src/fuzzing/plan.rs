@@ -2,8 +2,8 @@
 
 use crate::algorithms::{self, Hierarchical, transfer};
 use crate::cluster::{Cluster, Faults, Settings};
+use crate::kernels::Level;
 use crate::plan::{Collective, Placement, Plan, Rank, Spec};
-use crate::simd::Level;
 use crate::verify::{Limits, min_credits, verify, verify_shortcuts};
 use crate::{DataType, ReduceOp};
 

@@ -482,9 +482,10 @@ pub fn stress<T: Transport>(transport: &mut T, rank: Rank, ranks: u32, pieces: u
     }
 }
 
+#[allow(unsafe_code)] // Tests read and write slots as a kernel does.
 mod sys {
     //! Touching pieces.
-    use crate::simd::{Piece, PieceMut};
+    use crate::kernels::{Piece, PieceMut};
 
     pub(super) fn write(slot: PieceMut, bytes: &[u8]) {
         assert_eq!(slot.len(), bytes.len());

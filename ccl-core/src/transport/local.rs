@@ -8,8 +8,8 @@ use super::{
     SenderId, Transport, UserMemory,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernels::{Buffers, Piece, PieceMut, Store};
 use crate::plan::Rank;
-use crate::simd::{Buffers, Piece, PieceMut, Store};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

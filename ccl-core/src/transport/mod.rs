@@ -99,8 +99,8 @@
 //! memory handles, and the host-side [`Fabric`] is what the proxy thread uses for links that leave the node.
 
 use crate::error::{Error, Result};
+use crate::kernels::{Direction, Merge, Piece, PieceMut, Store};
 use crate::plan::{Placement, Rank};
-use crate::simd::{Direction, Merge, Piece, PieceMut, Store};
 use std::any::Any;
 use std::net::TcpStream;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::{Arrival, Fabric, ReceiverId, Refer, SenderId};
 use crate::error::Result;
-use crate::simd::{Merge, Piece};
+use crate::kernels::{Merge, Piece};
 
 /// What came of [`Fabric::send`]. As wide as an error, so that a result of it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

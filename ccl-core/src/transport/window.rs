@@ -8,7 +8,7 @@
 //! Bytes of the source must not change before their put is [over](super::Fabric::puts_over). They may lie in memory that no processor
 //! reads, such as that of a device: a transport hands out addresses of it, and touches nothing.
 
-use crate::simd::PieceMut;
+use crate::kernels::PieceMut;
 use std::any::Any;
 use std::fmt;
 use std::os::fd::OwnedFd;

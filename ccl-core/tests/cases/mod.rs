@@ -2,8 +2,8 @@
 
 use ccl_core::algorithms;
 use ccl_core::cluster::{Cluster, Faults, Outcome, Random, Settings};
+use ccl_core::kernels::Level;
 use ccl_core::plan::{Collective, Placement, Plan, Rank};
-use ccl_core::simd::Level;
 use ccl_core::{DataType, Factor, ReduceOp};
 use std::sync::Arc;
 

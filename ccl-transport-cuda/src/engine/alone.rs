@@ -10,8 +10,8 @@ use crate::driver::{Driver, Kind};
 use crate::sys::Stream;
 use ccl_core::Result;
 use ccl_core::engine::Layout;
+use ccl_core::kernels::Buffers;
 use ccl_core::plan::Spec;
-use ccl_core::simd::Buffers;
 
 /// Bytes, by their addresses: from here to there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

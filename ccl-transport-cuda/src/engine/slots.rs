@@ -2,7 +2,7 @@
 
 use crate::sys::{DeviceMemory, PinnedMemory, Primary, page_bytes};
 use ccl_core::Result;
-use ccl_core::simd::PieceMut;
+use ccl_core::kernels::PieceMut;
 use ccl_core::transport::{DmaBuf, Window};
 use std::any::Any;
 use std::ops::Range;

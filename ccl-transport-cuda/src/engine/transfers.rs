@@ -11,8 +11,8 @@ use ccl_core::algorithms::transfer;
 use ccl_core::communicator::Transfer;
 use ccl_core::engine::mix;
 use ccl_core::flight::CallState;
+use ccl_core::kernels::Buffers;
 use ccl_core::plan::{Collective, Rank};
-use ccl_core::simd::Buffers;
 use ccl_core::{DataType, Error, Result};
 
 /// A send, a receive, or both of what a rank sends itself.

@@ -1,7 +1,7 @@
 //! How a call's contributions are combined, and by which kernel.
 
 use super::layout::pair;
-use ccl_core::element::Factor;
+use ccl_core::Factor;
 use ccl_core::{DataType, ReduceOp, Result};
 
 /// A type of elements with the operators that share its kernel: each is a module of its own.

@@ -4,8 +4,8 @@ use crate::sys::DeviceMemory;
 use ccl_core::DataType;
 use ccl_core::communicator::{Call, Operation};
 use ccl_core::engine::Blocks;
+use ccl_core::kernels::Buffers;
 use ccl_core::plan::Rank;
-use ccl_core::simd::Buffers;
 use std::ops::Range;
 
 /// The send and the receive buffer of a call, in device memory.

@@ -1,6 +1,6 @@
 //! Where the buffers of calls lie in a step's memory.
 
-use ccl_core::simd::{Buffers, PieceMut};
+use ccl_core::kernels::{Buffers, PieceMut};
 
 /// Buffers begin at multiples of this: the host's kernels like it, and copies too.
 const ALIGNMENT: usize = 256;

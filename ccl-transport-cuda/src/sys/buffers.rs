@@ -1,7 +1,7 @@
 //! Buffers in a step's memory.
 
 use ccl_core::communicator::Operation;
-use ccl_core::simd::{Buffers, Piece, PieceMut};
+use ccl_core::kernels::{Buffers, Piece, PieceMut};
 
 /// The buffers of a call, for as long as who has them keeps their memory.
 pub(crate) fn buffers(input: Piece, output: PieceMut, in_place: bool) -> Buffers<'static> {

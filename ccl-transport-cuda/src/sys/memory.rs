@@ -4,7 +4,7 @@ use super::abi::*;
 use super::context::Primary;
 use super::virtual_memory::VirtualMemory;
 use crate::driver::Attribute;
-use ccl_core::simd::{Buffers, PieceMut};
+use ccl_core::kernels::{Buffers, PieceMut};
 use ccl_core::{Error, Result};
 use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd};

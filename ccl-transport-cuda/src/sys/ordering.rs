@@ -4,7 +4,7 @@ use super::abi::*;
 use super::context::Primary;
 use super::memory::{DeviceMemory, Flags};
 use crate::driver::Driver;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::{Error, Result};
 use std::ops::Range;
 use std::ptr::{null_mut, without_provenance_mut};

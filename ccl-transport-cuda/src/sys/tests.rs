@@ -3,7 +3,7 @@
 use super::{DeviceMemory, Event, Flags, Multicast, PinnedMemory, Stream};
 use crate::driver::Driver;
 use ccl_core::Error;
-use ccl_core::simd::PieceMut;
+use ccl_core::kernels::PieceMut;
 use ccl_fake_cuda::Fake;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};

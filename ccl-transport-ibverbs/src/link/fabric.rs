@@ -6,7 +6,7 @@ use super::outgoing::{Body, Outgoing};
 use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
 use ccl_core::Result;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::{Arrival, Fabric, Offer, ReceiverId, Refer, SenderId, Sent, misuse};
 use std::ops::Range;
 

@@ -8,7 +8,7 @@ use super::recovery::Count;
 use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, INLINE_BYTES, Immediate, after};
 use crate::verbs::{Extent, Remote, Sge};
-use ccl_core::simd::{Piece, PieceMut, Store};
+use ccl_core::kernels::{Piece, PieceMut, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer};
 
 /// A message that has come.

@@ -9,7 +9,7 @@ use super::bytes::{Reader, Writer};
 use super::proposal::MOST_RAILS;
 use super::wire::LINE;
 use crate::verbs::{Region, Remote};
-use ccl_core::simd::{Direction, PieceMut};
+use ccl_core::kernels::{Direction, PieceMut};
 use ccl_core::transport::Offer;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::recovery::Count;
 use super::sys::{read, write};
 use super::wire::{FIRST, FRONT, HEADER, Header, Immediate, LINE, after};
 use crate::verbs::{Region, Remote, Sge};
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::{Counters, LinkKey};
 
 /// Where the bytes of a message wait.

@@ -6,7 +6,7 @@ use super::sys::write;
 use super::wire::{FRONT, HEADER};
 use crate::verbs::{Memory, Region, Sge};
 use ccl_core::Result;
-use ccl_core::simd::PieceMut;
+use ccl_core::kernels::PieceMut;
 
 /// Bytes that are allocated at a time, unless a slot is larger.
 const CHUNK: usize = 1 << 20;

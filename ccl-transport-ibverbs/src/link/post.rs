@@ -5,7 +5,7 @@ use super::lane::Notice;
 use super::outgoing::{Body, Message, Outgoing};
 use super::transport::IbTransport;
 use crate::verbs::{Remote, Sge};
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::{Error, Result};
 
 impl IbTransport {

@@ -14,7 +14,7 @@ use super::outgoing::{Body, Carrier, Message, Outgoing};
 use super::transport::IbTransport;
 use super::wire::INLINE_BYTES;
 use crate::verbs::{Access, Region, Remote, Sge};
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::transport::{ReceiverId, SenderId, Window, misuse};
 use ccl_core::{Error, Rank, Result};
 use std::collections::{BTreeMap, VecDeque};

@@ -2,7 +2,7 @@
 
 use super::adapter::Adapter;
 use crate::verbs::{Extent, Region};
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::transport::{KnownMemory, UserMemory};
 use std::any::Any;
 use std::sync::{Arc, Weak};

@@ -1,6 +1,6 @@
 //! Headers and records in registered memory, which devices read and write.
 
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 
 /// Writes bytes. Panics if the place is not as long.
 #[inline]

@@ -22,7 +22,7 @@ use crate::choice::{nearness, paths, rails, window};
 use crate::config::IbConfig;
 use crate::verbs::{Completion, Context};
 use ccl_core::config::Ib;
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::transport::{
     Capabilities, Counters, Directory, End, Exchange, KnownMemory, LinkKey, Offers, Reach, ReceiverId,
     SenderId, Transport, UserMemory, Window as Shown,

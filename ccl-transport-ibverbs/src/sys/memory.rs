@@ -3,7 +3,7 @@
 use super::abi::*;
 use super::constants::*;
 use super::{Context, last};
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use libc::c_void;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;

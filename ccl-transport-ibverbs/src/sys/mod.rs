@@ -11,7 +11,7 @@
 //! A device reads and writes memory while no Rust code is involved. That is sound here because it can reach only what is
 //! *registered*: an [`Mr`] keeps the pages that it covers pinned until it is deregistered, after which the device cannot reach
 //! them, whatever is still queued. Who may touch which bytes in between is the contract of
-//! [`Piece`](ccl_core::simd::Piece), with the device as one more party: the bytes of a send belong to it from posting to
+//! [`Piece`](ccl_core::kernels::Piece), with the device as one more party: the bytes of a send belong to it from posting to
 //! completion, the bytes of a receive too, and what a peer may write belongs to that peer until the protocol hands it over.
 
 mod abi;

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::error::{cure_of_registration, failed};
 use super::queue_pair::{QueuePair, QueuePairSetup};
 use crate::sys;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::DmaBuf;
 use ccl_core::{Error, Result};
 use std::fmt;

@@ -27,7 +27,7 @@
 //!
 //! # What is promised, and what is not
 //!
-//! No call of this module breaks memory safety by itself, with [`Piece`](ccl_core::simd::Piece) as the one exception that the
+//! No call of this module breaks memory safety by itself, with [`Piece`](ccl_core::kernels::Piece) as the one exception that the
 //! whole library makes: a piece is an address that its maker answers for. Here that means:
 //!
 //! - A [`Memory`] lives as long as one of its handles or a [`Region`] of it; its pieces must not be used for longer.

@@ -3,7 +3,7 @@
 // Each test program uses its part.
 #![allow(dead_code)]
 
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_fake_ibverbs::Fake;
 use ccl_transport_ibverbs::verbs::*;
 

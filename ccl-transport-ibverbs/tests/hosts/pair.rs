@@ -1,7 +1,7 @@
 //! Two ranks with a link each way, what goes from the first to the second, and random choices of it.
 
 use super::transports;
-use ccl_core::simd::{Buffers, Piece, PieceMut};
+use ccl_core::kernels::{Buffers, Piece, PieceMut};
 use ccl_core::transport::conformance::{connect, mesh};
 use ccl_core::transport::{Counters, LinkKey, ReceiverId, SenderId, Transport};
 use ccl_transport_ibverbs::IbTransport;

@@ -1,7 +1,7 @@
 //! Streams between two ranks whose every message is known.
 
 use super::config;
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{connect, mesh, receive, send};
 use ccl_core::transport::{Fabric as _, LinkKey, ReceiverId, SenderId, Sent, Transport};
 use ccl_transport_ibverbs::{IbConfig, IbTransport, Work};

@@ -9,7 +9,7 @@ use crate::pool::{Place, Pool};
 use crate::ring::{
     Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, Passing, ROOM_BYTES, RecvEnd, SHORT_BYTES,
 };
-use ccl_core::simd::{Merge, Piece, Store};
+use ccl_core::kernels::{Merge, Piece, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer, Taken};
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use crate::pool::{Place, Pool};
 use crate::ring::{Body, Corrupt, Credit, Entry, INLINE_BYTES, Passing, ROOM_BYTES, SHORT_BYTES, SendEnd};
 use crate::sys::prefetch_to_write;
 use ccl_core::Result as CoreResult;
-use ccl_core::simd::{Piece, PieceMut};
+use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::misuse::reserved_twice;
 use ccl_core::transport::{Counters, LinkKey, Offer};
 use std::ptr::NonNull;

@@ -2,7 +2,7 @@
 
 use super::Segment;
 use crate::sync::{AtomicU64, Ordering};
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_core::transport::{KnownMemory, UserMemory};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -6,7 +6,7 @@ use crate::ring::{Body, Credit, Entry, LENT_BYTES, Passing, SHORT_BYTES};
 use crate::sync::Ordering;
 use crate::{SharedMemory, ShmConfig, ShmTransport};
 use ccl_core::ErrorKind;
-use ccl_core::simd::Buffers;
+use ccl_core::kernels::Buffers;
 use ccl_core::transport::conformance::{connect, receive, send};
 use ccl_core::transport::{Fabric, LinkKey, Refer, Transport};
 use std::thread;

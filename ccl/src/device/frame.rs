@@ -1,6 +1,6 @@
 //! What two proxies say to each other, in the tag of a piece.
 
-use ccl_core::simd::{Buffers, Piece};
+use ccl_core::kernels::{Buffers, Piece};
 
 /// A piece between proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

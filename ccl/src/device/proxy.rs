@@ -14,7 +14,7 @@ use super::windows::Crossing;
 use crate::{AbortHandle, Error, Monitor, Rank, Result, spawn_quiet};
 use ccl_core::ErrorKind;
 use ccl_core::communicator::SideLinks;
-use ccl_core::simd::Piece;
+use ccl_core::kernels::Piece;
 use ccl_transport_cuda::engine::Gate;
 use std::collections::VecDeque;
 use std::sync::Arc;

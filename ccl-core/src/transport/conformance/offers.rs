@@ -1,7 +1,7 @@
 //! The part of the contract that is about offers.
 
 use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
-use crate::simd::{Buffers, Direction, PieceMut};
+use crate::kernels::{Buffers, Direction, PieceMut};
 use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
 use std::ops::DerefMut;
 

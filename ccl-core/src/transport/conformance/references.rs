@@ -2,7 +2,7 @@
 
 use super::{connected, pattern, receive, send, slot_bytes_of};
 use crate::error::ErrorKind;
-use crate::simd::{Buffers, Piece};
+use crate::kernels::{Buffers, Piece};
 use crate::transport::{Counters, LinkKey, Refer, SenderId, Transport};
 use std::ops::Deref;
 use std::thread;

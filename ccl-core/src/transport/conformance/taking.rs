@@ -1,7 +1,7 @@
 //! Pieces that are taken in one call.
 
 use super::{connected, look, pattern, receive, send, slot_bytes_of};
-use crate::simd::{Buffers, Merge};
+use crate::kernels::{Buffers, Merge};
 use crate::transport::{Taken, Transport};
 
 /// `take` does what `peek`, a merge and `release` come to, or nothing at all.

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 ///
 /// # Safety
 /// Of every function: the code is compiled with the instructions of the register's level.
-pub(super) trait Register: Copy + 'static {
+pub(crate) trait Register: Copy + 'static {
     /// As many halves as the register has words.
     type Halves: Copy + 'static;
 
@@ -51,7 +51,7 @@ macro_rules! instructions {
 /// Of AVX2 with F16C.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Ymm(__m256i);
+pub(crate) struct Ymm(__m256i);
 
 /// The bits of singles.
 #[inline(always)]
@@ -110,7 +110,7 @@ impl Register for Ymm {
 /// Of AVX-512 F with BW.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Zmm(__m512i);
+pub(crate) struct Zmm(__m512i);
 
 /// The bits of singles.
 #[inline(always)]

@@ -8,7 +8,7 @@ macro_rules! narrow {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         #[repr(transparent)]
-        pub(super) struct $name($code);
+        pub(crate) struct $name($code);
 
         impl Number for $name {
             type Value = f32;

@@ -16,7 +16,7 @@ use super::number::Number;
 /// the least value wants them, and above where it is -1, as the largest does.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Ordered<I, const NANS: i64, const SIGN: i64>(I);
+pub(crate) struct Ordered<I, const NANS: i64, const SIGN: i64>(I);
 
 macro_rules! ordered {
     ($($code:ty, blocks: $blocks:expr;)*) => {$(

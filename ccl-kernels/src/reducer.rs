@@ -9,9 +9,7 @@ use super::ordered::Ordered;
 use super::packed::{Brains, Halves};
 #[cfg(target_arch = "x86_64")]
 use super::register::{Ymm, Zmm};
-use super::{Direction, Level, Piece, PieceMut, long};
-use crate::element::{DataType, Factor, ReduceOp};
-use crate::error::{Error, Result};
+use super::{DataType, Direction, Error, Factor, Level, Piece, PieceMut, ReduceOp, Result, long};
 
 /// What a move reads.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +35,20 @@ pub struct Reducer {
 }
 
 /// One call of a kernel. All pieces are `bytes` long.
-pub(super) struct Job<'a> {
-    pub(super) sources: &'a [Source],
-    pub(super) sinks: &'a [PieceMut],
-    pub(super) bytes: usize,
+pub(crate) struct Job<'a> {
+    pub(crate) sources: &'a [Source],
+    pub(crate) sinks: &'a [PieceMut],
+    pub(crate) bytes: usize,
     /// What scaled sources are multiplied by: the bits of a value.
-    pub(super) factor: Option<u64>,
+    pub(crate) factor: Option<u64>,
     /// Whether sinks are written as they want it; else into the caches.
-    pub(super) streams: bool,
+    pub(crate) streams: bool,
 }
 
 impl Job<'_> {
     /// The factor as a value, where the operator has one.
     #[inline(always)]
-    pub(super) fn factor<V: Value, O: Op<V>>(&self) -> Option<V> {
+    pub(crate) fn factor<V: Value, O: Op<V>>(&self) -> Option<V> {
         if O::SCALES { self.factor.map(V::from_bits) } else { None }
     }
 }
@@ -114,7 +112,7 @@ impl Reducer {
 
     /// Whether contributions are scaled where they are read.
     #[inline]
-    pub(crate) fn scales(&self) -> bool {
+    pub fn scales(&self) -> bool {
         self.factor.is_some()
     }
 
@@ -144,7 +142,7 @@ impl Reducer {
 
     /// [`apply`](Reducer::apply) for one sink, an own source and a piece that came in; `is_first`: the own one is the first of the two.
     #[inline(always)]
-    pub(super) fn apply_pair(
+    pub(crate) fn apply_pair(
         &self,
         own: Source,
         piece: Piece,
@@ -182,7 +180,7 @@ impl Reducer {
     /// # Safety
     /// There is a source; the pieces are of one length, in whole elements.
     #[inline]
-    pub(super) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut], streams: bool) {
+    pub(crate) unsafe fn combine(&self, sources: &[Source], sinks: &[PieceMut], streams: bool) {
         let bytes = sources[0].piece.len();
         let factor = self.factor.as_ref().map(Factor::bits);
         let job = Job { sources, sinks, bytes, factor, streams };
@@ -201,7 +199,7 @@ impl Reducer {
 
     /// Whether [`finish`](Reducer::finish) does anything.
     #[inline]
-    pub(crate) fn divides(&self) -> bool {
+    pub fn divides(&self) -> bool {
         self.divisor != 1
     }
 

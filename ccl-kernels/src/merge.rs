@@ -29,7 +29,7 @@ impl<'a> Merge<'a> {
 
     /// The piece comes second or, unless `is_first`, first; long ones are gone through in this direction.
     #[inline(always)]
-    pub(crate) fn combine(
+    pub fn combine(
         reducer: &'a Reducer,
         source: Source,
         is_first: bool,
@@ -41,7 +41,7 @@ impl<'a> Merge<'a> {
 
     /// The same, of a piece that is best written so where it is [copied](PieceMut::copied).
     #[inline(always)]
-    pub(crate) fn copied(self, store: Store) -> Merge<'a> {
+    pub fn copied(self, store: Store) -> Merge<'a> {
         Merge { sink: self.sink.copied(store), ..self }
     }
 

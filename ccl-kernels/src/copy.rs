@@ -8,7 +8,7 @@ const STRIDE: usize = 4096;
 
 /// Copies `from` into every one of `into`, which have its length.
 #[inline]
-pub(super) fn copy(from: Piece, into: &[PieceMut]) {
+pub(crate) fn copy(from: Piece, into: &[PieceMut]) {
     if from.len() >= stream::STRIDE && stream::first(into).is_some() {
         return stream::copy(from, into);
     }
@@ -28,7 +28,7 @@ pub(super) fn copy(from: Piece, into: &[PieceMut]) {
 
 /// Copies a piece to one of its length, into the caches.
 #[inline(always)]
-pub(super) fn copy_cached(from: Piece, into: PieceMut) {
+pub(crate) fn copy_cached(from: Piece, into: PieceMut) {
     assert!(from.len() == into.len(), "a piece is copied to one of another length");
     if into.store() == Store::Words && from.len() >= LONG && !ptr::eq(from.as_ptr(), into.as_mut_ptr()) {
         // SAFETY: both are of this length, and by the contract of pieces apart.
@@ -39,7 +39,7 @@ pub(super) fn copy_cached(from: Piece, into: PieceMut) {
 
 /// Copies `len` bytes, which the two pieces that the addresses come from have.
 #[inline(always)]
-pub(super) fn copy_one(from: *const u8, into: *mut u8, len: usize) {
+pub(crate) fn copy_one(from: *const u8, into: *mut u8, len: usize) {
     if ptr::eq(from, into) {
         return;
     }

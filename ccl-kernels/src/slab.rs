@@ -4,7 +4,7 @@ use super::{Piece, PieceMut};
 
 /// Equal pieces of memory, each on a boundary of 64 bytes. Grows, never shrinks.
 #[derive(Debug, Default)]
-pub(crate) struct Slab {
+pub struct Slab {
     lines: Vec<Line>,
     lines_each: usize,
 }
@@ -15,7 +15,7 @@ struct Line([u8; 64]);
 
 impl Slab {
     /// Makes room for `pieces` of `bytes` each; what they held is lost when they have to grow.
-    pub(crate) fn fit(&mut self, pieces: usize, bytes: usize) {
+    pub fn fit(&mut self, pieces: usize, bytes: usize) {
         let each = bytes.div_ceil(64).max(self.lines_each);
         let total = each.saturating_mul(pieces);
         if total > self.lines.len() {
@@ -26,7 +26,7 @@ impl Slab {
 
     /// `len` bytes of piece `index`, to write. They stay valid until the next `fit`.
     #[inline]
-    pub(crate) fn sink(&mut self, index: usize, len: usize) -> PieceMut {
+    pub fn sink(&mut self, index: usize, len: usize) -> PieceMut {
         let first = index * self.lines_each;
         let lines = &mut self.lines[first..first + self.lines_each];
         assert!(len <= lines.len() * 64, "scratch piece too short");
@@ -36,7 +36,7 @@ impl Slab {
 
     /// `len` bytes of piece `index`, to read.
     #[inline]
-    pub(crate) fn source(&mut self, index: usize, len: usize) -> Piece {
+    pub fn source(&mut self, index: usize, len: usize) -> Piece {
         self.sink(index, len).as_piece()
     }
 }

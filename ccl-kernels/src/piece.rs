@@ -10,8 +10,7 @@ use std::ptr::NonNull;
 /// length, and whoever makes one answers for it:
 ///
 /// - *User buffers and scratch*: valid until the call that they were given to has ended.
-/// - *Slots*: valid, and not written by anybody, from [`peek`](crate::transport::Fabric::peek) until
-///   [`release`](crate::transport::Fabric::release).
+/// - *Slots*: valid, and not written by anybody, from the link's `peek` until its `release`.
 ///
 /// Only the engine holds pieces, and it drops them within the step in which it got them.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +19,8 @@ pub struct Piece {
     len: usize,
 }
 
-/// Bytes that a move writes; as [`Piece`], but nobody else reads or writes them: a slot from
-/// [`reserve`](crate::transport::Fabric::reserve) until [`publish`](crate::transport::Fabric::publish).
+/// Bytes that a move writes; as [`Piece`], but nobody else reads or writes them: a slot from the link's `reserve` until its
+/// `publish`.
 ///
 /// A sink may be the very same bytes as a source of the same move (in place), never overlap it partly.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +172,7 @@ impl PieceMut {
 
     /// The same bytes, to be written so if that is into the caches at all.
     #[inline(always)]
-    pub(crate) fn copied(self, store: Store) -> PieceMut {
+    pub fn copied(self, store: Store) -> PieceMut {
         if self.store == Store::Cached { self.stored(store) } else { self }
     }
 
@@ -210,12 +209,12 @@ impl<'a> Buffers<'a> {
     }
 
     /// The send buffer of the one and the receive buffer of the other.
-    pub(crate) fn joined(send: &Buffers<'a>, receive: &Buffers<'a>) -> Buffers<'a> {
+    pub fn joined(send: &Buffers<'a>, receive: &Buffers<'a>) -> Buffers<'a> {
         Buffers { input: send.input, output: receive.output, in_place: false, life: PhantomData }
     }
 
     /// Whether the two share some bytes without being the same.
-    pub(crate) fn overlap_partly(&self) -> bool {
+    pub fn overlap_partly(&self) -> bool {
         let (from, into) = (self.input.as_ptr().addr(), self.output.as_mut_ptr().addr());
         let apart = from + self.input.len() <= into || into + self.output.len() <= from;
         !(apart || from == into && self.input.len() == self.output.len())
@@ -246,7 +245,7 @@ impl<'a> Buffers<'a> {
     /// # Safety
     /// `input` is readable for `input_len` bytes and `output` writable for `output_len` bytes for 'a;
     /// nobody else writes the first or touches the second meanwhile. They do not overlap, or, with
-    /// `in_place`, lie as [`Collective::in_place_output`](crate::Collective::in_place_output) says.
+    /// `in_place`, lie as the collective wants its in-place output.
     pub unsafe fn from_raw(
         input: *const u8,
         input_len: usize,
@@ -278,7 +277,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// The same bytes of each; of an empty one none.
-    pub(crate) fn part(&self, bytes: std::ops::Range<usize>) -> Buffers<'a> {
+    pub fn part(&self, bytes: std::ops::Range<usize>) -> Buffers<'a> {
         let (mut input, mut output) = (self.input, self.output);
         if !input.is_empty() {
             input = input.slice(bytes.start, bytes.len());

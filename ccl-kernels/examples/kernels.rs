@@ -1,16 +1,15 @@
 //! How fast the reduction kernels are, beside `memcpy` in the same run.
 //!
 //! ```text
-//! cargo run --release -p ccl-core --example kernels            all tables
-//! cargo run --release -p ccl-core --example kernels -- max f   only rows that have both texts
+//! cargo run --release -p ccl-kernels --example kernels            all tables
+//! cargo run --release -p ccl-kernels --example kernels -- max f   only rows that have both texts
 //! ```
 //!
 //! A figure is gigabytes of one buffer per second, the best of several rounds; `memcpy` is one buffer into another.
 //! The last table is of arrays far larger than the caches: two threads at once, each with its own.
 #![allow(clippy::print_stdout)]
 
-use ccl_core::simd::{Buffers, Direction, Level, PieceMut, Reducer, Source, Store};
-use ccl_core::{DataType, ReduceOp, Result};
+use ccl_kernels::{Buffers, DataType, Direction, Level, PieceMut, ReduceOp, Reducer, Result, Source, Store};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

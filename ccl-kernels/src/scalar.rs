@@ -10,7 +10,7 @@ use super::reducer::Job;
 ///
 /// # Safety
 /// The job's pieces are all of one length, a multiple of the element's size.
-pub(super) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     let factor = job.factor::<N::Value, O>();
     let elements = job.bytes / size_of::<N>();
     for i in 0..elements {
@@ -39,7 +39,7 @@ pub(super) unsafe fn reduce<N: Number, O: Op<N::Value>, const W: usize>(job: &Jo
 ///
 /// # Safety
 /// The addresses are good for `bytes` bytes; of an element that is not whole nothing is touched.
-pub(super) unsafe fn pair<N: Number, O: Op<N::Value>, const W: usize>(
+pub(crate) unsafe fn pair<N: Number, O: Op<N::Value>, const W: usize>(
     first: *const u8,
     second: *const u8,
     sink: *mut u8,

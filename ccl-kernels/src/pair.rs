@@ -18,7 +18,7 @@ use std::arch::asm;
 /// # Safety
 /// As [`wide::neon`].
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match pair::<N, O>(job) {
@@ -32,7 +32,7 @@ pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 /// As [`wide::avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match pair::<N, O>(job) {
@@ -46,7 +46,7 @@ pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 /// As [`wide::avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match pair::<N, O>(job) {

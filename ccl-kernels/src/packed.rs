@@ -10,7 +10,7 @@ use super::register::Register;
 
 /// The values of a register full of floats of 16 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Two<R>([R; 2]);
+pub(crate) struct Two<R>([R; 2]);
 
 /// The arithmetic of registers, one by one.
 macro_rules! values {
@@ -44,7 +44,7 @@ values!(Two: 0 1);
 /// A register full of bfloat16.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Brains<R>(R);
+pub(crate) struct Brains<R>(R);
 
 impl<R: Register> Number for Brains<R> {
     type Value = Two<R>;
@@ -91,7 +91,7 @@ unsafe fn brain<R: Register>(value: R) -> R {
 /// A register full of halves, in two parts as the conversions want them.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Halves<R: Register>([R::Halves; 2]);
+pub(crate) struct Halves<R: Register>([R::Halves; 2]);
 
 impl<R: Register> Number for Halves<R> {
     type Value = Two<R>;

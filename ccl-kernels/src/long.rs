@@ -14,10 +14,10 @@ use std::mem::MaybeUninit;
 
 /// The least that is long, and how much is combined before it is copied: a part of the first cache, next to what is read. Half of it takes up to
 /// a twentieth longer; with twice as much next to nothing is gained.
-pub(super) const STRIDE: usize = 8 << 10;
+pub(crate) const STRIDE: usize = 8 << 10;
 
 /// The least that is gone through backwards. What a shorter piece reads and writes stays in the first cache from call to call either way.
-pub(crate) const LEAST_BACKWARDS: usize = 4 * STRIDE;
+pub const LEAST_BACKWARDS: usize = 4 * STRIDE;
 
 /// How many sources, and sinks, are told apart at most.
 const PIECES: usize = 32;
@@ -28,7 +28,7 @@ struct Stage([u8; STRIDE]);
 
 /// Whether a long piece wants more than the kernel.
 #[inline]
-pub(super) fn is_for(bytes: usize, sinks: &[PieceMut], direction: Direction) -> bool {
+pub(crate) fn is_for(bytes: usize, sinks: &[PieceMut], direction: Direction) -> bool {
     let is_backwards = direction == Direction::Backwards && bytes >= LEAST_BACKWARDS;
     is_backwards || sinks.len() > 1 || stream::first(sinks).is_some()
 }
@@ -38,7 +38,7 @@ pub(super) fn is_for(bytes: usize, sinks: &[PieceMut], direction: Direction) -> 
 /// # Safety
 /// That of [`Reducer::combine`].
 #[inline(never)]
-pub(super) unsafe fn combine(
+pub(crate) unsafe fn combine(
     reducer: &Reducer,
     sources: &[Source],
     sinks: &[PieceMut],
@@ -101,8 +101,7 @@ pub(super) unsafe fn combine(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::{DataType, ReduceOp};
-    use crate::simd::{Level, Store};
+    use crate::{DataType, Level, ReduceOp, Store};
 
     const FRAME: usize = 64;
 

@@ -4,7 +4,7 @@ use super::copy::copy_one;
 use std::mem::MaybeUninit;
 
 /// An element as it lies in memory.
-pub(super) trait Number: Copy + 'static {
+pub(crate) trait Number: Copy + 'static {
     /// The type in which it is combined.
     type Value: Value;
 
@@ -65,7 +65,7 @@ pub(super) trait Number: Copy + 'static {
 }
 
 /// What operators work on.
-pub(super) trait Value: Copy + 'static {
+pub(crate) trait Value: Copy + 'static {
     /// What changes nothing that it is multiplied with.
     fn one() -> Self;
     fn add(self, other: Self) -> Self;
@@ -75,7 +75,7 @@ pub(super) trait Value: Copy + 'static {
 }
 
 /// Values without fractions, which one instruction compares and whose bits may be combined one by one.
-pub(super) trait Integer: Value {
+pub(crate) trait Integer: Value {
     fn least(self, other: Self) -> Self;
     fn most(self, other: Self) -> Self;
     fn and(self, other: Self) -> Self;

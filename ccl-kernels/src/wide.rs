@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 /// # Safety
 /// As [`reduce`].
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -31,7 +31,7 @@ pub(super) unsafe fn neon<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -41,7 +41,7 @@ pub(super) unsafe fn avx2<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
+pub(crate) unsafe fn avx512<N: Number, O: Op<N::Value>, const W: usize>(job: &Job<'_>) {
     // SAFETY: the caller's promise.
     unsafe { reduce::<N, O, W>(job) }
 }
@@ -312,7 +312,7 @@ impl<N: Number, const SCALES: bool> Reader<N, SCALES> {
 /// # Safety
 /// There are `B * W` elements at `from`.
 #[inline(always)]
-pub(super) unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N::Value; W]; B] {
+pub(crate) unsafe fn load<N: Number, const W: usize, const B: usize>(from: *const N) -> [[N::Value; W]; B] {
     let zero = N::Value::from_bits(0);
     let mut blocks = [[zero; W]; B];
     for (index, block) in blocks.iter_mut().enumerate() {
@@ -325,7 +325,7 @@ pub(super) unsafe fn load<N: Number, const W: usize, const B: usize>(from: *cons
 /// # Safety
 /// There is room for `B * W` elements at `into`.
 #[inline(always)]
-pub(super) unsafe fn store<N: Number, const W: usize, const B: usize>(
+pub(crate) unsafe fn store<N: Number, const W: usize, const B: usize>(
     blocks: &[[N::Value; W]; B],
     into: *mut N,
 ) {
@@ -336,7 +336,7 @@ pub(super) unsafe fn store<N: Number, const W: usize, const B: usize>(
 }
 
 #[inline(always)]
-pub(super) fn combine<V: Value, O: Op<V>, const W: usize, const B: usize>(
+pub(crate) fn combine<V: Value, O: Op<V>, const W: usize, const B: usize>(
     sum: &mut [[V; W]; B],
     next: &[[V; W]; B],
 ) {

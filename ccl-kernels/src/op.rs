@@ -3,20 +3,20 @@
 use super::number::{Integer, Value};
 
 /// A reduction operator on values of type `V`.
-pub(super) trait Op<V>: 'static {
+pub(crate) trait Op<V>: 'static {
     /// Whether contributions may be scaled, as means and `PreMulSum` want it: other kernels do without that path.
     const SCALES: bool = false;
 
     fn combine(a: V, b: V) -> V;
 }
 
-pub(super) struct Sum;
-pub(super) struct Prod;
-pub(super) struct Min;
-pub(super) struct Max;
-pub(super) struct And;
-pub(super) struct Or;
-pub(super) struct ExclusiveOr;
+pub(crate) struct Sum;
+pub(crate) struct Prod;
+pub(crate) struct Min;
+pub(crate) struct Max;
+pub(crate) struct And;
+pub(crate) struct Or;
+pub(crate) struct ExclusiveOr;
 
 impl<V: Value> Op<V> for Sum {
     const SCALES: bool = true;

@@ -7,20 +7,20 @@ use super::copy::{copy_cached, copy_one};
 use super::{Piece, PieceMut, Store};
 
 /// The least that is copied so, and how much to one sink before the next.
-pub(super) const STRIDE: usize = 4096;
+pub(crate) const STRIDE: usize = 4096;
 
 /// The line that a store past the caches has to fill.
-pub(super) const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// The first of `sinks` that is to be written past the caches, and may be.
 #[inline]
-pub(super) fn first(sinks: &[PieceMut]) -> Option<&PieceMut> {
+pub(crate) fn first(sinks: &[PieceMut]) -> Option<&PieceMut> {
     sinks.iter().find(|sink| cfg!(target_arch = "x86_64") && sink.store() == Store::Streaming)
 }
 
 /// Copies `from` to `sinks`, some of which [stream](first).
 #[cold]
-pub(super) fn copy(from: Piece, sinks: &[PieceMut]) {
+pub(crate) fn copy(from: Piece, sinks: &[PieceMut]) {
     if let [sink] = sinks {
         write(from, *sink);
         return fence();
@@ -36,13 +36,13 @@ pub(super) fn copy(from: Piece, sinks: &[PieceMut]) {
 }
 
 /// How many bytes of a sink come before its first line. Whole elements.
-pub(super) fn head(sink: PieceMut, element: usize) -> usize {
+pub(crate) fn head(sink: PieceMut, element: usize) -> usize {
     let past = sink.as_mut_ptr().addr() % LINE;
     past.next_multiple_of(LINE) - past.next_multiple_of(element)
 }
 
 /// Writes `from` to a sink of its length, as it wants it. What goes past the caches needs a [`fence`].
-pub(super) fn write(from: Piece, sink: PieceMut) {
+pub(crate) fn write(from: Piece, sink: PieceMut) {
     match sink.store() {
         Store::Cached | Store::Words => copy_cached(from, sink),
         Store::Streaming => stream(from.as_ptr(), sink.as_mut_ptr(), from.len()),
@@ -51,7 +51,7 @@ pub(super) fn write(from: Piece, sink: PieceMut) {
 
 /// Copies `len` bytes, which the two pieces that the addresses come from have: whole lines past the caches.
 #[inline(never)]
-pub(super) fn stream(from: *const u8, into: *mut u8, len: usize) {
+pub(crate) fn stream(from: *const u8, into: *mut u8, len: usize) {
     if std::ptr::eq(from, into) {
         return;
     }
@@ -91,7 +91,7 @@ unsafe fn whole_lines(from: *const u8, into: *mut u8, len: usize) {
 /// That of `whole_lines`, and the CPU has AVX.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(super) unsafe fn strip(from: *const u8, into: *mut u8, len: usize) {
+pub(crate) unsafe fn strip(from: *const u8, into: *mut u8, len: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
     const WORD: usize = size_of::<__m256i>();
     for line in (0..len).step_by(LINE) {
@@ -110,7 +110,7 @@ pub(super) unsafe fn strip(from: *const u8, into: *mut u8, len: usize) {
 /// # Safety
 /// The addresses are good for `len` bytes, and apart.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn strip(from: *const u8, into: *mut u8, len: usize) {
+pub(crate) unsafe fn strip(from: *const u8, into: *mut u8, len: usize) {
     copy_one(from, into, len);
 }
 
@@ -120,10 +120,10 @@ use strip as whole_lines;
 /// Stores past the caches come after others in no order. This puts them before what follows: the flag that tells
 /// another thread or process of the bytes.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn fence() {
+pub(crate) fn fence() {
     // SAFETY: every x86-64 has the instruction.
     unsafe { std::arch::x86_64::_mm_sfence() }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn fence() {}
+pub(crate) fn fence() {}
