@@ -2,7 +2,7 @@
 
 use super::{Call, fingerprint};
 use crate::cost::Candidates;
-use crate::engine::{Layout, Schedule, Task};
+use crate::engine::{Layout, Schedule, Streams, Task};
 use crate::error::Result;
 use crate::flight::About;
 use crate::kernels::Reducer;
@@ -128,16 +128,8 @@ impl Plans {
 pub(super) struct Caching {
     /// Bytes that are sent before as many are taken, unless the call is long; `None`: as ever.
     pub(super) lead: Option<usize>,
+    /// What goes past the caches, where anything does.
     pub(super) streams: Option<Streams>,
-}
-
-/// Writing past the caches.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Streams {
-    /// Whether both buffers are one.
-    pub(super) in_place: bool,
-    /// Whether what a move has read is gone from the caches when another one writes there.
-    pub(super) forgets: bool,
 }
 
 /// A task of a schedule.
@@ -151,8 +143,8 @@ pub(super) fn task(
     if let Some(bytes) = caching.lead {
         task = task.led_by(bytes);
     }
-    if let Some(Streams { in_place, forgets }) = caching.streams {
-        task = task.streaming(schedule, in_place, forgets);
+    if let Some(streams) = caching.streams {
+        task = task.streaming(schedule, streams);
     }
     Ok(Arc::new(task))
 }

@@ -1,14 +1,14 @@
 //! Preparing a call: choosing, planning, proving, connecting and binding. Done once per kind of call.
 
 use super::patience::Room;
-use super::plans::{Caching, PlanKey, Prepared, Streams};
+use super::plans::{Caching, PlanKey, Prepared};
 use super::routes::Routes;
 use super::{Call, Communicator, fingerprint};
 use crate::ReduceOp;
 use crate::algorithms::{self, Algorithm, Exchange};
 use crate::config::{Config, SimdChoice, VerifyPolicy};
 use crate::cost::{Candidates, Choice, Wish};
-use crate::engine::{Blocks, Layout, ReferFrom, Schedule};
+use crate::engine::{Blocks, Layout, ReferFrom, Schedule, Streams};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{About, Reason};
 use crate::kernels::{Level, Reducer};
@@ -191,8 +191,8 @@ impl Communicator {
     pub(super) fn caching(&self, layout: &Layout, in_place: bool) -> Caching {
         let (input, output) = (layout.input_bytes(), layout.output_bytes());
         let bytes = if in_place { input.max(output) } else { input + output };
-        let forgets = self.model.forgets(bytes);
-        let streams = self.model.streams(bytes).then_some(Streams { in_place, forgets });
+        let (forgets, keeps) = (self.model.forgets(bytes), self.model.keeps(bytes));
+        let streams = self.model.streams(bytes).then_some(Streams { in_place, forgets, keeps });
         // Over a network pieces are under way for longer.
         let lead = self.model.lead().filter(|_| self.model.local_ranks == self.ranks);
         Caching { lead, streams }

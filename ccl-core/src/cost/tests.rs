@@ -162,6 +162,7 @@ fn only_calls_larger_than_the_caches_are_written_past_them() {
     let model = Model::shared_memory(2, 2);
     assert!(!model.streams(2 * (2 << 20)) && model.streams(2 * (4 << 20)));
     assert!(!Model::shared_memory(2, 1).streams(2 * (4 << 20)), "fewer ranks share them");
+    assert!(model.keeps(2 * (5 << 20)) && !model.keeps(2 * (6 << 20)));
 }
 
 /// Two hosts of four ranks, with a core for each rank.

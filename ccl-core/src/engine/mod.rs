@@ -57,5 +57,5 @@ pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
 pub use schedule::{Links, Schedule, Share};
 pub use tag::mix;
-pub use task::Task;
+pub use task::{Streams, Task};
 pub use uneven::Blocks;

@@ -87,7 +87,14 @@ mod tests {
     use super::*;
     use crate::algorithms::{Algorithm, Chain, OneShot, TwoShot};
     use crate::engine::idle::Ends;
+    use crate::engine::{Layout, Progress, ReferFrom, Streams};
+    use crate::kernels::{Buffers, PieceMut, Reducer, Store};
     use crate::plan::{Collective, Spec};
+    use crate::transport::LocalHub;
+    use crate::transport::conformance::{connect, mesh};
+    use crate::verify::May;
+    use crate::{DataType, ReduceOp};
+    use std::sync::Arc;
 
     /// Of how many pieces each of a rank's moves writes one, and on which of the first tiles of a call the first such move waits for its receiver.
     fn reaches(algorithm: &dyn Algorithm, collective: Collective, rank: Rank) -> (Vec<u32>, Vec<usize>) {
@@ -116,6 +123,48 @@ mod tests {
         assert_eq!(reaches(&OneShot, Collective::Reduce, 1), (vec![0], vec![]));
         // The part that it combines, whole.
         assert_eq!(reaches(&TwoShot, Collective::AllReduce, 0), (vec![0, 0, 0, 1, 0, 0, 0], vec![]));
+    }
+
+    /// How a rank of two stores its part of an all-reduce: in its own output, and where its peer has offered memory.
+    fn stores_of_a_result(keeps: bool) -> [Store; 2] {
+        let hub = LocalHub::new(2, 64, 2);
+        let mut transports = [0, 1].map(|rank| hub.transport(rank));
+        connect(&mut transports, &mesh(2, 2));
+        let spec = Spec::new(Collective::AllReduce, 2, 0, 2);
+        let mut rank = 0;
+        let mut schedules = transports.each_mut().map(|transport| {
+            let program = TwoShot.program(&spec, rank);
+            let mut schedule = Schedule::bind(&spec, rank, &program, transport).unwrap();
+            let moves: usize = program.lanes.iter().map(|lane| lane.moves.len()).sum();
+            let may = vec![May { apart: true, in_place: true }; moves];
+            schedule.allow_references(&program, &may, ReferFrom::ALWAYS).unwrap();
+            schedule.allow_offers(&program, &may, 0).unwrap();
+            let layout = Layout::new(&spec, rank, 16, DataType::F32, 64).unwrap();
+            let reducer = Reducer::new(DataType::F32, ReduceOp::Sum, 2).unwrap();
+            let task = schedule.task(layout, reducer).unwrap();
+            let task = task.streaming(&schedule, Streams { keeps, ..Streams::default() });
+            schedule.start(&Arc::new(task), 0, 0).unwrap();
+            rank += 1;
+            schedule
+        });
+        let mut outputs = [[0; 64]; 2];
+        let buffers = outputs.each_mut().map(|output| Buffers::new(&[0; 64], output));
+        let mut done = [false; 2];
+        while done.contains(&false) {
+            for rank in 0..2 {
+                let mut step = || schedules[rank].step(&mut transports[rank], &buffers[rank]).unwrap();
+                done[rank] = done[rank] || step() == Progress::Done;
+            }
+        }
+        let sinks: &[PieceMut] = &schedules[0].machine.sinks;
+        assert!(sinks[1].as_mut_ptr() == buffers[1].output().as_mut_ptr(), "nothing was written at the peer");
+        [sinks[0].store(), sinks[1].store()]
+    }
+
+    #[test]
+    fn a_result_is_kept_where_it_was_made_and_nowhere_else() {
+        assert_eq!(stores_of_a_result(true), [Store::Cached, Store::Streaming]);
+        assert_eq!(stores_of_a_result(false), [Store::Streaming; 2]);
     }
 
     #[test]

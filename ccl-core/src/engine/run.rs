@@ -375,9 +375,12 @@ impl Machine {
                             && !fabric.settled(to)?;
                         let offered = fabric.reserve_offered(to, len, tag, &mut self.sinks[written..])?;
                         if offered > 0 {
-                            let offered = &mut self.sinks[written..written + offered];
-                            offered.iter_mut().for_each(|sink| *sink = sink.stored(*kept_as));
-                            written += offered.len();
+                            let (own, sinks) = self.sinks.split_at_mut(written);
+                            sinks[..offered].iter_mut().for_each(|sink| *sink = sink.stored(*kept_as));
+                            if task.keeps {
+                                own.iter_mut().for_each(|sink| *sink = sink.stored(Store::Cached));
+                            }
+                            written += offered;
                             continue;
                         }
                         if is_early {

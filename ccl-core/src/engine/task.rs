@@ -45,6 +45,19 @@ pub struct Task {
     pub(super) refers: ReferInCall,
     /// Whether something is long enough to be offered.
     pub(super) offers: bool,
+    /// Whether results that go to memory offered by others are kept in the caches here.
+    pub(super) keeps: bool,
+}
+
+/// Writing past the caches, in calls whose buffers are longer than they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Streams {
+    /// Whether both buffers are one.
+    pub in_place: bool,
+    /// Whether what a move has read is gone from the caches when another one writes there.
+    pub forgets: bool,
+    /// Whether the caches hold at least what each rank writes to its own output, where the others get it past them.
+    pub keeps: bool,
 }
 
 /// An operand, and the whole chunk that it is: of no length where it is none of a user's buffer.
@@ -145,6 +158,7 @@ impl Schedule {
             is_pairwise: layout.is_pairwise(),
             refers,
             offers,
+            keeps: false,
             layout,
             reducer,
             operands,
@@ -154,9 +168,10 @@ impl Schedule {
 
 impl Task {
     /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either, or,
-    /// where the caches have forgotten by then what an earlier move has read (`forgets`), what the move itself does not read. What a peer
-    /// reads where it lies goes into them nevertheless; that is known only when it is sent.
-    pub fn streaming(mut self, schedule: &Schedule, in_place: bool, forgets: bool) -> Task {
+    /// where the caches have forgotten by then what an earlier move has read, what the move itself does not read. What a peer
+    /// reads where it lies goes into them nevertheless; that is known only when it is sent. So does what they keep.
+    pub fn streaming(mut self, schedule: &Schedule, Streams { in_place, forgets, keeps }: Streams) -> Task {
+        self.keeps = keeps;
         let machine = &schedule.machine;
         let spec = &schedule.spec;
         let is_input = |read: Place, place: Place| {
@@ -275,7 +290,7 @@ mod tests {
     #[test]
     fn only_what_no_move_reads_is_written_past_the_caches() {
         let stores_of = |schedule: &Schedule, in_place, forgets| {
-            let task = task(schedule).streaming(schedule, in_place, forgets);
+            let task = task(schedule).streaming(schedule, Streams { in_place, forgets, keeps: false });
             let outputs = task.operands.iter().filter(|bound| matches!(bound.operand, Operand::Output(_)));
             outputs.map(|bound| bound.store).collect::<Vec<_>>()
         };
@@ -300,7 +315,7 @@ mod tests {
         assert_eq!(forgotten, [Store::Cached, Store::Streaming, Store::Streaming, Store::Streaming]);
         // What is written at the peers goes past the caches as here; a root has no output to go by.
         let reached = |schedule: &Schedule, in_place, at: usize| {
-            let task = task(schedule).streaming(schedule, in_place, false);
+            let task = task(schedule).streaming(schedule, Streams { in_place, ..Streams::default() });
             task.operands[schedule.machine.moves[at].end as usize - 1].store
         };
         assert_eq!(
