@@ -244,7 +244,7 @@ class Documents(unittest.TestCase):
 
     def test_machines_stand_side_by_side(self):
         texts = report.sections([sample_machine("A"), sample_machine("B")])
-        self.assertIn("| 1M | 525 | 0.50 | 262 | 0.25 | 525 | 0.50 | 262 | 0.25 |", texts["all_reduce 8"])
+        self.assertIn("| 1M | 525 (0.50) | 262 (0.25) | 525 (0.50) | 262 (0.25) |", texts["all_reduce 8"])
         self.assertIn("| [B](peers/b.md) | a CPU | 30 |", texts["machines"])
 
     def test_peers_that_lend_mapped_buffers_are_told_from_the_others(self):

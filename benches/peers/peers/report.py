@@ -205,10 +205,10 @@ def page(machine, picture):
 
 
 def side_by_side(machines, ranks):
-    """All-reduce out of place: ours and how it stands beside the best peer, on each machine."""
+    """All-reduce out of place on each machine: our microseconds and, in brackets, by the best peer's."""
     head = ["bytes"]
     for machine in machines:
-        first, *rest = heads(ours(machine.results))
+        first, *rest = (c.variant for c in ours(machine.results))
         head += [f"{machine.name}: {first}", *rest]
     rows = []
     for size in ALL_SIZES:
@@ -216,8 +216,8 @@ def side_by_side(machines, ranks):
         for machine in machines:
             for configuration in ours(machine.results):
                 sample, (by, noisy) = machine.results.best(cell, configuration.name), ratio(machine.results, cell, (configuration,))
-                row.append(noted(number(sample.median), sample.noisy) if sample else "")
-                row.append(noted(f"{by:.2f}", noisy) if by else "")
+                texts = [noted(number(sample.median), sample.noisy)] if sample else []
+                row.append(" ".join([*texts, noted(f"({by:.2f})", noisy)] if by else texts))
         rows.append(row)
     return table(head, rows)
 
