@@ -12,7 +12,7 @@
 //!   `communicator` and `config` touch the world.
 //! - *It knows no transport.* What moves bytes implements [`transport::Transport`], and lives in a
 //!   crate of its own.
-//! - *No unsafe code*: memory is touched by the [kernels], a crate of their own, and by transports.
+//! - *No unsafe code*: memory is touched by the [kernels], a crate of their own, by transports, and by what tests of these have here.
 //! - *It never prints, exits or aborts.* Errors are values ([`Error`]); what happens is told by `tracing`.
 //!
 //! It refuses to run a plan that it could not prove, to guess a peer's arguments, and to wait without

@@ -6,9 +6,9 @@
 //! - *All kernels give the same bits.* The [levels](Level) differ in speed only. What is computed, to the bit, is written in
 //!   `docs/arithmetic.md`.
 //! - *One pass.* A [`Reducer`] is a data type with an operator, bound once to the kernel for this CPU. It combines any
-//!   number of sources into any number of sinks, each byte of which is read and written once.
-//! - *It knows nobody*: no rank, no link, no call; it makes no system call, allocates nothing but the room of a [`Slab`], and
-//!   never prints, exits or aborts.
+//!   number of sources into any number of sinks at once.
+//! - *It knows nobody*: no rank, no link, no call; it makes no system call, allocates for a call nothing but the room of a
+//!   [`Slab`], and never prints, exits or aborts.
 //!
 //! It refuses an operator that does not fit its type, and, by a panic, pieces whose lengths differ.
 

@@ -51,8 +51,9 @@ const WORLD: [&str; 13] = [
     "crate::communicator",
     "crate::config",
 ];
-/// Crates and modules that may hold unsafe code.
+/// Crates that may hold unsafe code anywhere.
 const UNSAFE_CRATES: [&str; 2] = ["ccl-kernels", "ccl-ffi"];
+/// Modules that may, in any crate.
 const UNSAFE: [&str; 3] = ["sys", "shm", "ffi"];
 
 pub(crate) fn check() -> Outcome {

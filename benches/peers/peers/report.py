@@ -216,8 +216,8 @@ def side_by_side(machines, ranks):
         for machine in machines:
             for configuration in ours(machine.results):
                 sample, (by, noisy) = machine.results.best(cell, configuration.name), ratio(machine.results, cell, (configuration,))
-                texts = [noted(number(sample.median), sample.noisy)] if sample else []
-                row.append(" ".join([*texts, noted(f"({by:.2f})", noisy)] if by else texts))
+                time = noted(number(sample.median), sample.noisy) if sample else ""
+                row.append(f"{time} {noted(f'({by:.2f})', noisy)}" if by else time)
         rows.append(row)
     return table(head, rows)
 

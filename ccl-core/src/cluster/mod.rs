@@ -23,8 +23,7 @@ pub use random::Random;
 
 use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, Wait};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::{Buffers, Level, Reducer};
-use crate::kernels::{DataType, ReduceOp};
+use crate::kernels::{Buffers, DataType, Level, ReduceOp, Reducer};
 use crate::plan::{Plan, Rank};
 use crate::verify::{self, Limits, Shortcuts};
 use network::Network;

@@ -173,14 +173,14 @@ impl Model {
     /// that writing past them wins. Measured with 2, 4 and 8 ranks on two Zen 5 cores that share 32 MiB with others: where the buffers of all take 16 MiB,
     /// calls took up to a third less, and as long as before at 8 and 12 MiB.
     pub fn streams(&self, bytes: usize) -> bool {
-        bytes as f64 * f64::from(self.local_ranks) >= self.constants.cache_bytes
+        self.of_all(bytes) >= self.constants.cache_bytes
     }
 
     /// Whether the caches hold what each rank writes into its own buffers of so many bytes, where what it writes into others' goes past them. On two Zen 5 cores that share
-    /// 32 MiB, all-reduces in mapped memory whose buffers take 16 to 20 MiB in all do with three quarters of the time of one that writes everything past the caches, of 24 MiB with nine tenths;
+    /// 32 MiB, all-reduces in mapped memory whose buffers take 16 to 20 MiB in all do with three quarters of the time of one that writes everything past the caches, of 24 MiB with eight or nine tenths;
     /// of 32 MiB they take 1.16.
     pub fn keeps(&self, bytes: usize) -> bool {
-        bytes as f64 * f64::from(self.local_ranks) <= self.constants.cache_bytes * KEPT
+        self.of_all(bytes) <= self.constants.cache_bytes * KEPT
     }
 
     /// Whether what a rank has read of buffers of so many bytes each is gone from the caches until it writes there, since others on its core have driven it out. All-reduces in
@@ -188,6 +188,11 @@ impl Model {
     /// of 1 MiB 1.1. With 4 ranks they take as long, and all-to-alls 1.15.
     pub fn forgets(&self, bytes: usize) -> bool {
         self.crowding() >= CROWD && self.streams(bytes / MUCH)
+    }
+
+    /// What buffers of so many bytes each come to.
+    fn of_all(&self, bytes: usize) -> f64 {
+        bytes as f64 * f64::from(self.local_ranks)
     }
 
     /// Bytes that a call sends before it takes as many, where that depends on the machine: where ranks share cores it does not.

@@ -169,7 +169,8 @@ impl Schedule {
 impl Task {
     /// Writes past the caches what no move reads: for buffers larger than they are. In place that is what was no input either, or,
     /// where the caches have forgotten by then what an earlier move has read, what the move itself does not read. What a peer
-    /// reads where it lies goes into them nevertheless; that is known only when it is sent. So does what they keep.
+    /// reads where it lies goes into them nevertheless; that is known only when it is sent. So does, of a result that
+    /// is written to the peers, the own one, where it is kept.
     pub fn streaming(mut self, schedule: &Schedule, Streams { in_place, forgets, keeps }: Streams) -> Task {
         self.keeps = keeps;
         let machine = &schedule.machine;
