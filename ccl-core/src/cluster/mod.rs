@@ -23,9 +23,10 @@ pub use random::Random;
 
 use crate::engine::{Layout, Overlay, Progress, ReferFrom, Schedule, Wait};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::{Buffers, DataType, Level, ReduceOp, Reducer};
+use crate::kernels::{Buffers, Level, Reducer};
 use crate::plan::{Plan, Rank};
 use crate::verify::{self, Limits, Shortcuts};
+use crate::{DataType, ReduceOp};
 use network::Network;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

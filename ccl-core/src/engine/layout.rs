@@ -2,9 +2,9 @@
 
 use super::task::Span;
 use super::uneven::{Blocks, Uneven};
+use crate::DataType;
 use crate::error::{Error, Result};
 use crate::kernels::Buffers;
-use crate::kernels::DataType;
 use crate::plan::{Rank, Spec};
 use std::ops::Range;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use super::CallState;
 use crate::algorithms;
 use crate::engine::mix;
-use crate::kernels::{DataType, ReduceOp};
 use crate::plan::{Collective, Rank};
+use crate::{DataType, ReduceOp};
 
 /// What there is to say of a call before it begins, packed once when the call is prepared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
