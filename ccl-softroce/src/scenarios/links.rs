@@ -16,7 +16,7 @@ const EARLY: u64 = 300;
 
 /// Packets of a connection that goes on: by sending the same again and again, some thirty a second, a scenario's limit
 /// would not see so many.
-const MANY: u64 = 10_000;
+const MANY: u64 = 5_000;
 
 pub(super) const EACH_PAIR: Scenario = Scenario {
     name: "each_pair_by_each_rail",
