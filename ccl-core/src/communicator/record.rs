@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Calls of at least so many bytes have stamps: they take microseconds, and a look at the clock 25 ns.
-const STAMPED_FROM: u64 = 32 << 10;
+/// Calls of at least so many bytes have stamps: they take a microsecond and more, and the two looks at the clock 25 ns each.
+const STAMPED_FROM: u64 = 128 << 10;
 
 /// A communicator's flight record for other threads than the one that makes its calls: reading it waits for nothing.
 #[derive(Clone)]
