@@ -3,6 +3,8 @@
 //! It keeps the contract in the plainest way, for tests of the engine and as the measure of other transports.
 //! Every piece is a buffer of its own, and any memory can be referred to and offered; it is simple, not fast.
 
+mod hub;
+
 use super::{
     Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Offers, Reach, ReceiverId, Refer,
     SenderId, Transport, UserMemory,
@@ -10,79 +12,13 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{Buffers, Piece, PieceMut, Store};
 use crate::plan::Rank;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+pub use hub::LocalHub;
+use hub::{Body, Message, State};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Pieces up to this length count as inline.
 const INLINE_BYTES: usize = 64;
-
-/// What the ranks share.
-#[derive(Clone, Debug)]
-pub struct LocalHub {
-    shared: Arc<Shared>,
-    slot_bytes: usize,
-    credits: u32,
-}
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    links: HashMap<LinkKey, Link>,
-    /// For each rank: how many pieces and credits have come to it.
-    events: Vec<u64>,
-    /// Ranks whose references are not to be trusted any more.
-    withdrawn: Vec<bool>,
-}
-
-#[derive(Debug, Default)]
-struct Link {
-    /// Pieces published and not yet released, oldest first.
-    messages: VecDeque<Message>,
-    /// How many were released before.
-    released: u64,
-    /// What the receiver has offered last, and how many had been released then.
-    offer: Option<(Offer, u64)>,
-}
-
-#[derive(Clone, Debug)]
-struct Message {
-    body: Body,
-    tag: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Body {
-    Bytes(Arc<[u8]>),
-    Reference(Piece),
-    /// In memory that the receiver has offered.
-    Direct(Piece),
-}
-
-impl LocalHub {
-    /// A hub for `ranks` ranks, with pieces of at most `slot_bytes` bytes and `credits` of them per link.
-    pub fn new(ranks: u32, slot_bytes: usize, credits: u32) -> LocalHub {
-        let (events, withdrawn) = (vec![0; ranks as usize], vec![false; ranks as usize]);
-        let state = State { links: HashMap::new(), events, withdrawn };
-        let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
-        LocalHub { shared: Arc::new(shared), slot_bytes, credits }
-    }
-
-    /// The transport of one rank. Panics where there is no such rank.
-    pub fn transport(&self, rank: Rank) -> LocalTransport {
-        assert!((rank as usize) < self.lock().events.len(), "no rank {rank} in this hub");
-        LocalTransport { rank, hub: self.clone(), senders: Vec::new(), receivers: Vec::new(), told: 0 }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// One rank's ends of links in a [`LocalHub`].
 #[derive(Debug)]
@@ -115,6 +51,14 @@ struct Receiver {
     link: LinkKey,
     counters: Counters,
     held: bool,
+}
+
+impl LocalHub {
+    /// The transport of one rank. Panics where there is no such rank.
+    pub fn transport(&self, rank: Rank) -> LocalTransport {
+        assert!((rank as usize) < self.lock().events.len(), "no rank {rank} in this hub");
+        LocalTransport { rank, hub: self.clone(), senders: Vec::new(), receivers: Vec::new(), told: 0 }
+    }
 }
 
 impl Fabric for LocalTransport {
@@ -386,31 +330,6 @@ impl LocalTransport {
     }
 }
 
-impl State {
-    /// A link, which its ends have opened.
-    fn link(&mut self, link: LinkKey) -> &mut Link {
-        self.links.entry(link).or_default()
-    }
-}
-
-impl Link {
-    /// What is sent next: written to where it goes, if its receiver has offered that.
-    fn land(&self, body: &Body, tag: u64) -> Body {
-        let piece = body.piece();
-        let Some(place) = self.offered(piece.len(), tag) else { return body.clone() };
-        place.copy_from(piece);
-        Body::Direct(place.as_piece())
-    }
-
-    /// Where the next piece goes, if its receiver has offered memory for it.
-    fn offered(&self, len: usize, tag: u64) -> Option<PieceMut> {
-        let (offer, released) = self.offer.filter(|(offer, _)| offer.tag == tag)?;
-        let index = self.released + self.messages.len() as u64 - released;
-        let at = Offer::place(offer.sink.len(), offer.piece, offer.direction, index, len)?;
-        Some(offer.sink.slice(at, len))
-    }
-}
-
 impl Sender {
     /// Whether every link has a credit; counts the stall where one has none.
     fn has_credit(&mut self, state: &State, credits: u32) -> bool {
@@ -420,23 +339,6 @@ impl Sender {
             self.counters[stalled].stalls += 1;
         }
         stalled.is_none()
-    }
-}
-
-impl Body {
-    /// Bytes of memory that it takes.
-    fn own_bytes(&self) -> u64 {
-        match self {
-            Body::Bytes(bytes) => bytes.len() as u64,
-            Body::Reference(_) | Body::Direct(_) => 0,
-        }
-    }
-
-    fn piece(&self) -> Piece {
-        match self {
-            Body::Bytes(bytes) => Buffers::new(bytes, &mut []).input(),
-            Body::Reference(piece) | Body::Direct(piece) => *piece,
-        }
     }
 }
 
