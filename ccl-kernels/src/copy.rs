@@ -115,9 +115,9 @@ unsafe fn words(from: *const u8, into: *mut u8, len: usize) {
     unsafe {
         for at in (0..whole).step_by(STEP) {
             // Not beyond what is read: there may be what another core writes just now.
-            if at + AHEAD < len {
+            if at + AHEAD + STEP <= len {
                 fetch(from.add(at + AHEAD));
-                fetch(from.add(at + AHEAD).wrapping_add(STEP / 2));
+                fetch(from.add(at + AHEAD + STEP / 2));
             }
             let words = from.add(at).cast::<Words>().read_unaligned();
             into.add(at).cast::<Words>().write_unaligned(words);
