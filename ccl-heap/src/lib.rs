@@ -18,6 +18,7 @@
 #[allow(unsafe_code)]
 pub mod ffi;
 mod room;
+// There nobody calls what only `ffi` does.
 #[cfg_attr(test, allow(dead_code))]
 #[allow(unsafe_code)]
 mod sys;
