@@ -1,13 +1,13 @@
 //! Memory of this rank that peers may write to, and that of peers to which this rank writes.
 
-use crate::fabric::{Reservation, corrupt};
+use crate::fabric::{Reservation, Sender, corrupt};
 use crate::lending::Told;
 use crate::ring::{Body, Corrupt};
 use crate::shm::{Loan, region};
 use crate::transport::ShmTransport;
 use ccl_core::kernels::PieceMut;
 use ccl_core::transport::misuse::{no_such_end, not_held};
-use ccl_core::transport::{Offer, ReceiverId, SenderId};
+use ccl_core::transport::{Offer, ReceiverId, SenderId, Stretch};
 use ccl_core::{Rank, Result};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,11 +36,11 @@ impl ShmTransport {
         Ok(())
     }
 
-    /// What all receivers of a sender have offered for the next piece.
+    /// What all receivers of a sender have offered for the next pieces.
     pub(crate) fn take_offered(
         &mut self,
         to: SenderId,
-        len: usize,
+        stretch: Stretch,
         tag: u64,
         sinks: &mut [PieceMut],
     ) -> Result<usize> {
@@ -51,12 +51,12 @@ impl ShmTransport {
         let links = sender.links.len();
         for (index, sink) in sinks.iter_mut().enumerate().take(links) {
             let link = self.senders[to.0 as usize].links[index] as usize;
-            let Some((number, offset)) = self.outgoing[link].take_offered(len, tag) else {
+            let Some((number, offset)) = self.outgoing[link].take_offered(&stretch, tag) else {
                 self.leave_offered(to, index);
                 return Ok(0);
             };
             let peer = self.outgoing[link].key.to;
-            match self.offered_piece(link, peer, number, offset, len) {
+            match self.offered_piece(link, peer, number, offset, stretch.bytes) {
                 Ok(Some(piece)) => *sink = piece,
                 nothing => {
                     self.leave_offered(to, index + 1);
@@ -64,12 +64,25 @@ impl ShmTransport {
                 }
             }
         }
-        if !self.take_credits(to, false)? {
-            self.leave_offered(to, links);
-            return Ok(0);
+        for index in 0..links {
+            let link = self.senders[to.0 as usize].links[index] as usize;
+            if !self.outgoing[link].take_credits(stretch.pieces, &mut self.pool)? {
+                self.leave_offered(to, links);
+                return Ok(0);
+            }
         }
-        self.hold(to, Reservation { len, body: Body::Offered });
+        self.hold(to, Reservation { len: stretch.bytes, body: Body::Offered });
+        self.senders[to.0 as usize].stretch = stretch;
         Ok(links)
+    }
+
+    /// Hands over what was written to offered memory.
+    pub(crate) fn publish_offered(&mut self, to: SenderId, tag: u64) {
+        let Sender { links, stretch, .. } = &self.senders[to.0 as usize];
+        for &link in links {
+            let link = &mut self.outgoing[link as usize];
+            (0..stretch.pieces).for_each(|piece| link.publish(tag, stretch.len_of(piece), Body::Offered));
+        }
     }
 
     /// The first so many receivers of a sender need not wait for it.

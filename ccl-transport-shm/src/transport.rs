@@ -14,7 +14,7 @@ use crate::ring::{INLINE_BYTES, SHORT_BYTES};
 use crate::shm::{Geometry, Incoming, Outgoing, Segment};
 use crate::{park, sys};
 use ccl_core::transport::{
-    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId,
+    Capabilities, Counters, Directory, End, Exchange, LinkKey, Offers, Reach, ReceiverId, SenderId, Stretch,
     Transport, UserMemory,
 };
 use ccl_core::{Error, Rank, Result};
@@ -173,7 +173,7 @@ impl Transport for ShmTransport {
         match self.directory.sender(peers, channel)? {
             End::Known(id) => Ok(id),
             End::New(id, links) => {
-                self.senders.push(Sender { links, reserved: None });
+                self.senders.push(Sender { links, reserved: None, stretch: Stretch::one(0) });
                 Ok(id)
             }
         }

@@ -4,7 +4,7 @@ mod common;
 
 use ccl_core::kernels::{Buffers, Direction, PieceMut};
 use ccl_core::transport::conformance::{mesh, receive, send, stress};
-use ccl_core::transport::{Fabric, LinkKey, Offer, Refer, Transport};
+use ccl_core::transport::{Fabric, LinkKey, Offer, Refer, Stretch, Transport};
 use ccl_transport_shm::{SharedMemory, ShmConfig, ShmTransport};
 use common::SocketExchange;
 use std::process::{Child, Command, Stdio};
@@ -172,7 +172,10 @@ fn offers_cross_processes() {
                 exchange.meet(1);
                 for k in 0..4 {
                     let mut sinks = [PieceMut::EMPTY];
-                    assert_eq!(transport.reserve_offered(to, PIECE, round.into(), &mut sinks).unwrap(), 1);
+                    assert_eq!(
+                        transport.reserve_offered(to, Stretch::one(PIECE), round.into(), &mut sinks).unwrap(),
+                        1
+                    );
                     let row = vec![16 * round + k; PIECE];
                     sinks[0].copy_from(Buffers::new(&row, &mut []).input());
                     transport.publish(to, round.into()).unwrap();
@@ -228,7 +231,7 @@ fn whoever_stands_still_while_it_writes_is_named() {
         let (mut transport, mut exchange) = as_rank(1, &std::env::var("SHM_TEST_GROUP").unwrap());
         let to = transport.sender(&[0], 0).unwrap();
         exchange.meet(0);
-        assert_eq!(transport.reserve_offered(to, 5000, 3, &mut [PieceMut::EMPTY]).unwrap(), 1);
+        assert_eq!(transport.reserve_offered(to, Stretch::one(5000), 3, &mut [PieceMut::EMPTY]).unwrap(), 1);
         exchange.meet(0);
         transport.park(FOREVER).unwrap();
         return;

@@ -3,7 +3,7 @@
 use super::Random;
 use crate::engine::Links;
 use crate::error::{Error, Result};
-use crate::kernels::{Piece, PieceMut, Slab, Store};
+use crate::kernels::{Direction, Piece, PieceMut, Slab, Store};
 use crate::plan::Rank;
 use crate::transport::{Arrival, Fabric, LinkKey, Offer, ReceiverId, Refer, SenderId};
 use std::collections::{BTreeMap, VecDeque};
@@ -268,16 +268,35 @@ impl Fabric for View<'_> {
     }
 
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
+        Ok(self.peek_stretch(from, 1, Direction::Forwards)?.map(|(arrival, _)| arrival))
+    }
+
+    fn peek_stretch(
+        &mut self,
+        from: ReceiverId,
+        most: usize,
+        direction: Direction,
+    ) -> Result<Option<(Arrival, usize)>> {
         let link = &self.network.links[from.0 as usize];
         debug_assert_eq!(link.key.to, self.rank);
-        let Some(message) = link.messages.front().filter(|m| m.arrives <= self.now) else {
-            return Ok(None);
-        };
-        let piece = match message.body {
-            Body::Slot { slot, len } => self.network.senders[message.sender].slots.source(slot, len),
-            Body::Reference(piece) | Body::Direct { place: piece, .. } => piece,
-        };
-        Ok(Some(Arrival { piece, tag: message.tag, store: Store::Cached }))
+        let mut found: Option<(Arrival, usize)> = None;
+        for message in link.messages.iter().take(most).take_while(|message| message.arrives <= self.now) {
+            let piece = match message.body {
+                Body::Slot { slot, len } => self.network.senders[message.sender].slots.source(slot, len),
+                Body::Reference(piece) | Body::Direct { place: piece, .. } => piece,
+            };
+            let joined = match (found, direction) {
+                (None, _) => Some(piece),
+                (Some(_), _) if matches!(message.body, Body::Slot { .. }) => None,
+                (Some((all, _)), Direction::Forwards) => all.piece.join(piece),
+                (Some((all, _)), Direction::Backwards) => piece.join(all.piece),
+            };
+            let is_alike = found.is_none_or(|(all, _)| all.tag == message.tag);
+            let Some(piece) = joined.filter(|_| is_alike) else { break };
+            let arrival = Arrival { piece, tag: message.tag, store: Store::Cached };
+            found = Some((arrival, found.map_or(1, |(_, pieces)| pieces + 1)));
+        }
+        Ok(found)
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {

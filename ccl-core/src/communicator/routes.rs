@@ -12,11 +12,11 @@ use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::engine::Links;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::{Merge, Piece, PieceMut};
+use crate::kernels::{Direction, Merge, Piece, PieceMut};
 use crate::plan::{Program, Rank, Sink, Source};
 use crate::transport::{
     Arrival, Counters, Exchange, Fabric, Lent, LinkKey, Offer, Offers, ReceiverId, Refer, SenderId, Sent,
-    Taken, Transport, UserMemory, Window,
+    Stretch, Taken, Transport, UserMemory, Window,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -413,12 +413,12 @@ impl Fabric for Routes {
     fn reserve_offered(
         &mut self,
         to: SenderId,
-        len: usize,
+        stretch: Stretch,
         tag: u64,
         sinks: &mut [PieceMut],
     ) -> Result<usize> {
         let (transport, id) = self.of(to.0);
-        transport.reserve_offered(SenderId(id), len, tag, sinks)
+        transport.reserve_offered(SenderId(id), stretch, tag, sinks)
     }
 
     #[inline]
@@ -459,6 +459,17 @@ impl Fabric for Routes {
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>> {
         let (transport, id) = self.of(from.0);
         transport.peek(ReceiverId(id))
+    }
+
+    #[inline]
+    fn peek_stretch(
+        &mut self,
+        from: ReceiverId,
+        most: usize,
+        direction: Direction,
+    ) -> Result<Option<(Arrival, usize)>> {
+        let (transport, id) = self.of(from.0);
+        transport.peek_stretch(ReceiverId(id), most, direction)
     }
 
     #[inline]

@@ -32,7 +32,7 @@
 //!
 //! What a move sends and the proof allows to be read later travels by reference, where the transport can
 //! ([`Schedule::allow_references`]). Then a call ends when all of its references are released: its buffers are the
-//! user's again. Where what comes in is to be copied into the output, and the proof allows to do so early, that memory is
+//! user's again. Tiles that lie side by side there are made in one go as far as they have come. Where what comes in is to be copied into the output, and the proof allows to do so early, that memory is
 //! offered to whoever sends it when the call begins ([`Schedule::allow_offers`]). A rank that only sends may write a share there itself
 //! ([`Schedule::allow_shares`]).
 
@@ -48,6 +48,7 @@ mod references;
 mod run;
 mod schedule;
 mod stages;
+mod stretches;
 mod tag;
 mod task;
 mod uneven;

@@ -7,7 +7,7 @@ use super::task::{Bound, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernels::{Buffers, PieceMut, Source, Store};
 use crate::plan::Rank;
-use crate::transport::{Arrival, Fabric, Refer};
+use crate::transport::{Arrival, Fabric, Refer, Stretch};
 
 /// What a step came to. As wide as an error, so that a result of it is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +79,23 @@ impl Schedule {
         let mut moved = false;
         for index in 0..machine.lanes.len() {
             let until = if task.is_staged { machine.until(task, index) } else { machine.lanes[index].tiles };
+            let stretches = task.stages[index].stretches;
             for _ in 0..machine.quantum {
                 // Not copied: what was just written in parts is slow to be read as a whole.
                 let lane = &machine.lanes[index];
-                if lane.tile == until {
+                if lane.tile >= until {
                     break;
                 }
+                if stretches && until - lane.tile > 1 {
+                    let tiles = machine.try_stretch(index, until, task, self.tag, fabric, buffers)?;
+                    if tiles > 0 {
+                        moved = true;
+                        machine.running -=
+                            usize::from(machine.lanes[index].skip_tiles(tiles, machine.stride));
+                        continue;
+                    }
+                }
+                let lane = &machine.lanes[index];
                 let quick = &task.quick[lane.at as usize];
                 let made = match quick.try_move::<true, F>(
                     &task.reducer,
@@ -246,8 +257,15 @@ impl Lane {
             return false;
         }
         self.at = self.first;
-        self.tile += 1;
-        self.skip = self.skip.wrapping_add(stride);
+        self.skip_tiles(1, stride)
+    }
+
+    /// Goes on by so many tiles; whether there are no more.
+    #[inline(always)]
+    fn skip_tiles(&mut self, tiles: usize, stride: usize) -> bool {
+        self.blocked = READY;
+        self.tile += tiles;
+        self.skip = self.skip.wrapping_add(stride.wrapping_mul(tiles));
         self.tile == self.tiles
     }
 }
@@ -256,9 +274,13 @@ impl Machine {
     /// The tile before which a stage must stop for now: what the one before it has done, and as far as it may be ahead of the one behind.
     #[inline]
     fn until(&self, task: &Task, index: usize) -> usize {
-        let StageInCall { stage, lead, .. } = &task.stages[index];
+        let StageInCall { stage, lead, light_lead, .. } = &task.stages[index];
         let before = if stage.follows { self.lanes[index - 1].tile } else { self.lanes[index].tiles };
-        if stage.leads { before.min(self.lanes[index + 1].tile + lead) } else { before }
+        if !stage.leads {
+            return before;
+        }
+        let lead = if self.lanes[index].is_light { light_lead } else { lead };
+        before.min(self.lanes[index + 1].tile + lead)
     }
 
     /// Makes the lane's next move, of whatever kind, and returns [`READY`], or returns the operand that it waits for.
@@ -268,13 +290,13 @@ impl Machine {
     #[inline(always)]
     fn try_move<F: Fabric + ?Sized>(
         &mut self,
-        lane: usize,
+        index_of_lane: usize,
         task: &Task,
         tag: u64,
         fabric: &mut F,
         buffers: &Buffers<'_>,
     ) -> Result<u32, Stop> {
-        let lane = self.lanes[lane];
+        let lane = self.lanes[index_of_lane];
         let code = self.moves[lane.at as usize];
         let first_sink = (code.into - code.from) as usize;
         let operands = &task.operands[code.from as usize..code.end as usize];
@@ -373,7 +395,8 @@ impl Machine {
                         let is_early = code.reaches.awaits_receiver(lane.tile)
                             && self.lending.is_open(end)
                             && !fabric.settled(to)?;
-                        let offered = fabric.reserve_offered(to, len, tag, &mut self.sinks[written..])?;
+                        let offered =
+                            fabric.reserve_offered(to, Stretch::one(len), tag, &mut self.sinks[written..])?;
                         if offered > 0 {
                             let (own, sinks) = self.sinks.split_at_mut(written);
                             sinks[..offered].iter_mut().for_each(|sink| *sink = sink.stored(*kept_as));
@@ -391,6 +414,7 @@ impl Machine {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
                                 self.lending.note(to, end, lane.at);
+                                self.lanes[index_of_lane].is_light = written == 0;
                                 // The peer reads it from the caches, also where nobody else will.
                                 let is_lent = |sink: &&mut PieceMut| sink.as_piece().is(piece);
                                 if let Some(sink) = self.sinks[..written].iter_mut().find(is_lent) {
@@ -402,6 +426,7 @@ impl Machine {
                             Refer::NotMapped => {}
                         }
                     }
+                    self.lanes[index_of_lane].is_light = false;
                     match fabric.reserve(to, len)? {
                         Some(slot) => slot,
                         None => return Ok(index as u32),

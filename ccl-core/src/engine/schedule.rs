@@ -127,6 +127,8 @@ pub(super) struct Lane {
     pub(super) skip: usize,
     /// The tile before which it ends.
     pub(super) tiles: usize,
+    /// Whether what it has sent last takes no room, in this call or one before: it was told of where it lies, or written where it was offered.
+    pub(super) is_light: bool,
 }
 
 /// A lane that waits for nothing.
@@ -303,7 +305,8 @@ impl Schedule {
                 // Of no tiles there is no last one; nobody goes there.
                 Direction::Backwards => tiles.saturating_sub(1),
             };
-            *lane = Lane { at: lane.first, blocked: READY, tile, skip: first * task.tile, tiles, ..*lane };
+            let skip = first * task.tile;
+            *lane = Lane { at: lane.first, blocked: READY, tile, skip, tiles, ..*lane };
             machine.running += usize::from(tile < tiles);
         }
         (self.tag, self.sequence, self.share, self.is_running) = (tag, sequence, share, true);
@@ -337,6 +340,7 @@ impl Schedule {
             tile: 0,
             skip: 0,
             tiles: 0,
+            is_light: false,
         }));
         self.task = Some(Arc::clone(task));
         Ok(())

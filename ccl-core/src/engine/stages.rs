@@ -22,6 +22,10 @@ const LEAD_BYTES: usize = 512 << 10;
 /// memory therefore hands to and fro in shorter calls only.
 const LONG_BYTES: usize = 12 << 20;
 
+/// The same for pieces that are only told of, or written to where they are offered: they take no room in the caches, and a receiver that finds many of them
+/// [takes them as one](super::stretches).
+const LIGHT_LEAD_BYTES: usize = 8 << 20;
+
 /// Consecutive moves of one lane, by their numbers among all of the program's moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stage {
@@ -47,12 +51,18 @@ pub(super) struct StageInCall {
     pub(super) tiles: usize,
     /// How many of these it may be ahead of the stage behind it.
     pub(super) lead: usize,
+    /// The same while what it sends takes no room.
+    pub(super) light_lead: usize,
+    /// Whether it may make its move for several tiles in one go.
+    pub(super) stretches: bool,
 }
 
 impl Stage {
     /// It in a call of so many tiles, whose pieces have so many bytes: at least one tile may be ahead.
     pub(super) fn in_call(self, tiles: usize, piece: usize) -> StageInCall {
-        StageInCall { stage: self, tiles, lead: self.lead(LEAD_BYTES, piece) }
+        let lead = self.lead(LEAD_BYTES, piece);
+        let light_lead = self.lead(LIGHT_LEAD_BYTES, piece);
+        StageInCall { stage: self, tiles, lead, light_lead, stretches: false }
     }
 
     /// Tiles that send so many bytes, at least one.

@@ -125,11 +125,14 @@ impl Schedule {
         // With one tile nothing can be ahead.
         let is_staged = machine.stages.len() > lanes.len() && lanes.iter().any(|lane| lane.tiles > 1);
         let staged = |stage: &Stage| stage.in_call(lanes[stage.lane as usize].tiles, piece);
-        let stages = match is_staged {
+        let mut stages: Box<[StageInCall]> = match is_staged {
             true => machine.stages.iter().map(staged).collect(),
             false => lanes.into(),
         };
         let refers = machine.lending.from().in_call(&layout);
+        if layout.tile_bytes() >= refers.piece {
+            stages.iter_mut().for_each(|run| run.stretches = run.tiles > 1 && machine.stretches(&run.stage));
+        }
         let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
         let is_quick = layout.tiles() == 1 && !layout.is_pairwise() && !offers;
         let quick = machine.moves.iter().map(|code| match is_quick {

@@ -30,9 +30,9 @@ macro_rules! transport_conformance {
 #[macro_export]
 macro_rules! reference_conformance {
     ($make:path, $memory:path) => {
-        $crate::reference_conformance!($make, $memory: references_arrive_where_they_lie references_take_credits
-            a_reference_settles_with_its_last_reader references_and_slots_take_turns a_release_of_a_reference_wakes
-            what_was_withdrawn_is_not_trusted);
+        $crate::reference_conformance!($make, $memory: references_arrive_where_they_lie
+            references_side_by_side_are_one_piece references_take_credits a_reference_settles_with_its_last_reader
+            references_and_slots_take_turns a_release_of_a_reference_wakes what_was_withdrawn_is_not_trusted);
     };
     ($make:path, $memory:path: $($test:ident)*) => {
         $(#[test]
@@ -47,7 +47,7 @@ macro_rules! reference_conformance {
 #[macro_export]
 macro_rules! offer_conformance {
     ($make:path, $memory:path) => {
-        $crate::offer_conformance!($make, $memory: offered_pieces_come_into_their_place
+        $crate::offer_conformance!($make, $memory: offered_pieces_come_into_their_place offered_pieces_are_written_in_one_go
             what_does_not_belong_there_goes_another_way what_was_sent_before_an_offer_is_counted
             a_newer_offer_replaces_one nobody_writes_to_what_was_withdrawn);
     };

@@ -7,10 +7,10 @@ mod hub;
 
 use super::{
     Arrival, Capabilities, Counters, Exchange, Fabric, LinkKey, Offer, Offers, Reach, ReceiverId, Refer,
-    SenderId, Transport, UserMemory,
+    SenderId, Stretch, Transport, UserMemory,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernels::{Buffers, Piece, PieceMut, Store};
+use crate::kernels::{Buffers, Direction, Piece, PieceMut, Store};
 use crate::plan::Rank;
 pub use hub::LocalHub;
 use hub::{Body, Message, State};
@@ -42,8 +42,8 @@ struct Sender {
 enum Reserved {
     Slot(Vec<u8>),
     Reference(Piece),
-    /// In memory that the receivers have offered, one after the other.
-    Offered(Vec<Piece>),
+    /// In memory that the receivers have offered, one after the other: of each all pieces.
+    Offered(Stretch, Vec<Piece>),
 }
 
 #[derive(Debug)]
@@ -96,21 +96,22 @@ impl Fabric for LocalTransport {
     fn reserve_offered(
         &mut self,
         to: SenderId,
-        len: usize,
+        stretch: Stretch,
         tag: u64,
         sinks: &mut [PieceMut],
     ) -> Result<usize> {
         let state = self.hub.lock();
         let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
-        if sender.reserved.is_some() || !sender.has_credit(&state, self.hub.credits) {
+        let others = stretch.pieces as u32 - 1;
+        if sender.reserved.is_some() || !sender.has_credit(&state, self.hub.credits.saturating_sub(others)) {
             return Ok(0);
         }
-        let places: Option<Vec<_>> =
-            sender.links.iter().map(|link| state.links[link].offered(len, tag)).collect();
+        let places: Option<Vec<PieceMut>> =
+            sender.links.iter().map(|link| state.links[link].offered(&stretch, tag)).collect();
         let Some(places) = places else { return Ok(0) };
         sinks[..places.len()].copy_from_slice(&places);
-        sender.reserved = Some(Reserved::Offered(places.iter().map(PieceMut::as_piece).collect()));
-        Ok(places.len())
+        sender.reserved = Some(Reserved::Offered(stretch, places.iter().map(PieceMut::as_piece).collect()));
+        Ok(sender.links.len())
     }
 
     fn settled(&mut self, to: SenderId) -> Result<bool> {
@@ -123,19 +124,22 @@ impl Fabric for LocalTransport {
     fn publish(&mut self, to: SenderId, tag: u64) -> Result<()> {
         let mut state = self.hub.lock();
         let sender = self.senders.get_mut(to.0 as usize).ok_or_else(|| no_such_end(to.0))?;
-        let (body, places) = match sender.reserved.take().ok_or_else(|| not_held("publish"))? {
-            Reserved::Slot(bytes) => (Body::Bytes(bytes.into()), Vec::new()),
-            Reserved::Reference(piece) => (Body::Reference(piece), Vec::new()),
-            Reserved::Offered(places) => (Body::Direct(Piece::EMPTY), places),
+        let one = Stretch::one(0);
+        let (body, stretch, places) = match sender.reserved.take().ok_or_else(|| not_held("publish"))? {
+            Reserved::Slot(bytes) => (Body::Bytes(bytes.into()), one, Vec::new()),
+            Reserved::Reference(piece) => (Body::Reference(piece), one, Vec::new()),
+            Reserved::Offered(stretch, places) => (Body::Direct(Piece::EMPTY), stretch, places),
         };
         for (index, (link, counters)) in sender.links.iter().zip(&mut sender.counters).enumerate() {
             let queue = state.link(*link);
-            let body = match places.get(index) {
-                Some(place) => Body::Direct(*place),
-                None => queue.land(&body, tag),
-            };
-            counters.count(&body);
-            queue.messages.push_back(Message { body, tag });
+            for of in 0..stretch.pieces {
+                let body = match places.get(index) {
+                    Some(all) => Body::Direct(all.slice(stretch.offset_of(of), stretch.len_of(of))),
+                    None => queue.land(&body, tag),
+                };
+                counters.count(&body);
+                queue.messages.push_back(Message { body, tag });
+            }
             state.events[link.to as usize] += 1;
         }
         self.hub.shared.changed.notify_all();
@@ -159,6 +163,30 @@ impl Fabric for LocalTransport {
         };
         receiver.held = true;
         Ok(Some(Arrival { piece: message.body.piece(), tag: message.tag, store: Store::Cached }))
+    }
+
+    fn peek_stretch(
+        &mut self,
+        from: ReceiverId,
+        most: usize,
+        direction: Direction,
+    ) -> Result<Option<(Arrival, usize)>> {
+        let Some(arrival) = self.peek(from)? else { return Ok(None) };
+        let state = self.hub.lock();
+        let link = self.receivers[from.0 as usize].link;
+        let (mut all, mut pieces) = (arrival.piece, 0);
+        for message in state.links[&link].messages.iter().take(most) {
+            let piece = message.body.piece();
+            let joined = match direction {
+                _ if pieces == 0 => Some(piece),
+                _ if message.tag != arrival.tag || matches!(message.body, Body::Bytes(_)) => None,
+                Direction::Forwards => all.join(piece),
+                Direction::Backwards => piece.join(all),
+            };
+            let Some(joined) = joined else { break };
+            (all, pieces) = (joined, pieces + 1);
+        }
+        Ok(Some((Arrival { piece: all, ..arrival }, pieces)))
     }
 
     fn release(&mut self, from: ReceiverId) -> Result<()> {

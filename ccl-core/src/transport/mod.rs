@@ -54,7 +54,8 @@
 //! byte is copied. From `publish` until the last peer has released the message nobody may write these bytes.
 //! [`settled`](Fabric::settled) says when that is, and a call does not end before. A transport whose peers
 //! cannot see the memory answers [`Refer::NotMapped`], and the sender reserves a slot; so references are
-//! always optional, and a rank does not know how what it receives has travelled.
+//! always optional, and a rank does not know how what it receives has travelled. What lies side by side there
+//! [may be read as one](Fabric::peek_stretch), however many pieces it came in, and what has been offered may be written so.
 //!
 //! A call that fails gives its buffers back while peers may still read them. [`Transport::withdraw`] tells them:
 //! from then on a `release` of a referenced piece is an error, so that bytes which have changed since are never
@@ -111,11 +112,15 @@ pub mod conformance;
 mod directory;
 mod local;
 pub mod misuse;
+mod offer;
+mod stretch;
 mod taking;
 pub mod window;
 
 pub use directory::{Directory, End, NewLinks, Row};
 pub use local::{LocalHub, LocalTransport};
+pub use offer::Offer;
+pub use stretch::Stretch;
 pub use taking::{Lent, Sent, Taken, lend, take};
 pub use window::{DmaBuf, Window};
 
@@ -179,31 +184,6 @@ pub struct KnownMemory {
     pub all: fn() -> Vec<UserMemory>,
 }
 
-/// Where the next pieces on a link go, at their receiver.
-#[derive(Clone, Copy, Debug)]
-pub struct Offer {
-    /// The fingerprint that the pieces carry.
-    pub tag: u64,
-    /// One place beside the other.
-    pub sink: PieceMut,
-    /// Bytes of each place but the last, which may be shorter.
-    pub piece: usize,
-    /// Which way they are filled, beginning with the oldest piece that is not released.
-    pub direction: Direction,
-}
-
-impl Offer {
-    /// Where in `bytes` bytes, offered for pieces of `piece` bytes, the piece with this `index` goes, if there is a place for it and it is
-    /// as long.
-    pub fn place(bytes: usize, piece: usize, direction: Direction, index: u64, len: usize) -> Option<usize> {
-        let places = if piece > 0 { bytes.div_ceil(piece) } else { 0 };
-        let index = usize::try_from(index).ok().filter(|index| *index < places)?;
-        let at = direction.part(index, places) * piece;
-        let room = bytes.checked_sub(at)?.min(piece);
-        (room == len && len > 0).then_some(at)
-    }
-}
-
 /// Most pieces of a link that are in slots at a time, where each rank has a core for itself: a sender that runs further ahead drives what the receiver is to read
 /// next out of its cache. With 32 of 64 KiB between two cores all-gathers of 4 MiB and more took up to 14 % longer.
 pub const SLOTS_PER_LINK: u32 = 8;
@@ -231,13 +211,13 @@ pub trait Fabric {
         Ok(true)
     }
 
-    /// In place of `reserve`: the memory that the receivers of the next piece have offered for it, in the first of `sinks`, as many as there
-    /// are receivers; and how many these are, 0 where not all of them have offered any, or hold all credits. Not while a reservation is held. `publish` must
-    /// follow at once: a receiver that withdraws waits for it.
+    /// In place of `reserve`: the memory that the receivers of the next pieces have offered for them, in the first of `sinks`, as many as there
+    /// are receivers; and how many these are, 0 where not all of them have offered any, or there are not as many credits as pieces. Not while a reservation is held. `publish` must
+    /// follow at once, and hands over all of the pieces: a receiver that withdraws waits for it.
     fn reserve_offered(
         &mut self,
         _to: SenderId,
-        _len: usize,
+        _stretch: Stretch,
         _tag: u64,
         _sinks: &mut [PieceMut],
     ) -> Result<usize> {
@@ -280,6 +260,17 @@ pub trait Fabric {
 
     /// The oldest piece not yet released, or `None`.
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>>;
+
+    /// [`peek`](Fabric::peek), and those that come next, `most` pieces at most and in this direction, as far as they are there and lie side by side in memory that
+    /// their sender has lent: all of them as one piece, and how many they are. Each is [released](Fabric::release) by itself, after a `peek`.
+    fn peek_stretch(
+        &mut self,
+        from: ReceiverId,
+        _most: usize,
+        _direction: Direction,
+    ) -> Result<Option<(Arrival, usize)>> {
+        Ok(self.peek(from)?.map(|arrival| (arrival, 1)))
+    }
 
     /// Gives back the piece that `peek` gave.
     fn release(&mut self, from: ReceiverId) -> Result<()>;

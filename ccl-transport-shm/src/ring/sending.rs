@@ -77,6 +77,11 @@ impl SendEnd {
         (at < self.lap && waiting < self.lap).then_some(at as usize)
     }
 
+    /// So many messages at least may be written one after the other, with nothing to be decided.
+    pub(crate) fn easy(&self) -> u32 {
+        self.easy
+    }
+
     /// Whether there is a credit, and the message after the next one goes into an entry that is known to be ready.
     #[inline(always)]
     pub(crate) fn is_easy(&self) -> bool {

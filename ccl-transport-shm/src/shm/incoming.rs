@@ -9,7 +9,7 @@ use crate::pool::{Place, Pool};
 use crate::ring::{
     Body, Corrupt, Credit, Entry, INLINE_BYTES, Message, Passing, ROOM_BYTES, RecvEnd, SHORT_BYTES,
 };
-use ccl_core::kernels::{Merge, Piece, Store};
+use ccl_core::kernels::{Direction, Merge, Piece, Store};
 use ccl_core::transport::{Arrival, Counters, LinkKey, Offer, Taken};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -126,13 +126,55 @@ impl Incoming {
                 Some(at) => at,
                 None => return Ok(Look::Unknown),
             },
-            Body::Offered => self.offered(&message)?,
+            Body::Offered => self.offered(0, &message)?,
         };
         self.held = Some(Held { len: message.len, body: message.body, wraps: message.wraps });
         // SAFETY: the bytes lie in `peer`'s mapping or in that of a loan, as just checked, which is not given up while
         // they are held, or in what was offered until they are released; and they are not written until then.
         let piece = unsafe { Piece::new(at, len) };
         Ok(Look::Piece(Arrival { piece, tag: message.tag, store }))
+    }
+
+    /// The piece that [`peek`](Incoming::peek) gave, and those after it as far as they have come and lie side by side with it, in lent memory or where they were offered, at most so many: as
+    /// one, and how many they are.
+    pub(crate) fn stretch(
+        &self,
+        arrival: Arrival,
+        (most, direction): (usize, Direction),
+        borrowed: &[Borrowing],
+    ) -> Result<(Arrival, usize), Corrupt> {
+        let Some(Held { body: Body::Lent { .. } | Body::Offered, wraps, .. }) = self.held else {
+            return Ok((arrival, 1));
+        };
+        let (mut all, mut pieces) = (arrival.piece, 1);
+        let mut at = self.end.next(self.end.at() as u32, wraps);
+        // An entry is made ready before the message before it is published: so each is looked at behind one that has come.
+        while pieces < most {
+            // SAFETY: as in `entry`: no position is outside of the ring.
+            let entry = unsafe { self.entries.add(at as usize).as_ref() };
+            let Some(next) =
+                self.end.peek_ahead(pieces as u32, at, entry)?.filter(|next| next.tag == arrival.tag)
+            else {
+                break;
+            };
+            let len = next.len as usize;
+            let there = match next.body {
+                Body::Lent { number, offset } => self.lent(borrowed, number, offset, len)?,
+                Body::Offered => Some(self.offered(pieces as u32, &next)?),
+                Body::Line | Body::Slot { .. } => None,
+            };
+            let Some(there) = there else { break };
+            // SAFETY: as in `peek`: it is released after the pieces before it.
+            let piece = unsafe { Piece::new(there, len) };
+            let joined = match direction {
+                Direction::Forwards => all.join(piece),
+                Direction::Backwards => piece.join(all),
+            };
+            let Some(joined) = joined else { break };
+            all = joined;
+            (at, pieces) = (self.end.next(at, next.wraps), pieces + 1);
+        }
+        Ok((Arrival { piece: all, ..arrival }, pieces))
     }
 
     /// Merges the next piece, as [`Fabric::take`](ccl_core::transport::Fabric::take) does; `None`, and nothing is done, unless it is in its line or in the room beside it.
@@ -186,12 +228,12 @@ impl Incoming {
         at.map(|at| Some(at.cast_const())).ok_or(Corrupt("a message lies outside the memory that it names"))
     }
 
-    /// Where the bytes of a message are that was written to what this rank has offered.
+    /// Where the bytes of a message are that was written to what this rank has offered, and comes so many after the next.
     #[inline(never)]
-    fn offered(&self, message: &Message) -> Result<*const u8, Corrupt> {
+    fn offered(&self, ahead: u32, message: &Message) -> Result<*const u8, Corrupt> {
         let offer = self.offer.filter(|(offer, _)| offer.tag == message.tag);
         let place = offer.and_then(|(Offer { sink, piece, direction, .. }, first)| {
-            let index = u64::from(self.end.released().wrapping_sub(first));
+            let index = u64::from(self.end.released().wrapping_add(ahead).wrapping_sub(first));
             let at = Offer::place(sink.len(), piece, direction, index, message.len as usize)?;
             Some(sink.slice(at, message.len as usize).as_piece().as_ptr())
         });

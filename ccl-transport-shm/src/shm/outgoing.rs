@@ -10,7 +10,7 @@ use crate::sys::prefetch_to_write;
 use ccl_core::Result as CoreResult;
 use ccl_core::kernels::{Piece, PieceMut};
 use ccl_core::transport::misuse::reserved_twice;
-use ccl_core::transport::{Counters, LinkKey, Offer};
+use ccl_core::transport::{Counters, LinkKey, Offer, Stretch};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -340,13 +340,26 @@ impl Outgoing {
         unsafe { self.offering.as_ref() }
     }
 
-    /// Takes what the receiver has offered for the next message, if that has this tag and length: what memory it is, by its number and the offset in it. The receiver
-    /// waits from then on until it is published, or [left](Outgoing::leave_offered).
-    pub(crate) fn take_offered(&self, len: usize, tag: u64) -> Option<(u32, u64)> {
+    /// Whether so many messages that take no slot may be written one after the other. More than one are asked for where nothing is to be decided only.
+    pub(crate) fn take_credits(&mut self, messages: usize, pool: &mut Pool) -> CoreResult<bool> {
+        let has_credit = self.take_credit(false, pool)?;
+        if messages == 1 || !has_credit {
+            return Ok(has_credit);
+        }
+        if (self.end.easy() as usize) < messages {
+            self.refresh(pool).map_err(|what| corrupt(self.key.to, what))?;
+        }
+        Ok(self.end.easy() as usize >= messages)
+    }
+
+    /// Takes what the receiver has offered for the next messages, if they have this tag and these lengths: what memory it is, by its number and the offset in it. The receiver
+    /// waits from then on until they are published, or it is [left](Outgoing::leave_offered).
+    pub(crate) fn take_offered(&self, stretch: &Stretch, tag: u64) -> Option<(u32, u64)> {
         self.offering().take(|terms: &Terms| {
             let index = u64::from(self.end.published().wrapping_sub(terms.first));
             let (bytes, piece) = (usize::try_from(terms.bytes).ok()?, usize::try_from(terms.piece).ok()?);
-            let at = Offer::place(bytes, piece, terms.direction, index, len).filter(|_| terms.tag == tag)?;
+            let at = Offer::place_of(bytes, piece, terms.direction, index, stretch);
+            let at = at.filter(|_| terms.tag == tag)?;
             Some((terms.number, terms.offset.checked_add(at as u64)?))
         })
     }

@@ -2,7 +2,7 @@
 
 use super::{connected, look, pattern, receive, send, slot_bytes_of, sys};
 use crate::kernels::{Buffers, Direction, PieceMut};
-use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Transport, UserMemory};
+use crate::transport::{LinkKey, Offer, ReceiverId, SenderId, Stretch, Transport, UserMemory};
 use std::ops::DerefMut;
 
 const TAG: u64 = 7;
@@ -44,7 +44,7 @@ impl<T: Transport> Pair<T> {
     /// By way of what was offered, if the sender can ask for that.
     fn send(&mut self, bytes: &[u8], tag: u64) {
         let mut sinks = [PieceMut::EMPTY];
-        match self.t[0].reserve_offered(self.to, bytes.len(), tag, &mut sinks).unwrap() {
+        match self.t[0].reserve_offered(self.to, Stretch::one(bytes.len()), tag, &mut sinks).unwrap() {
             0 => assert!(send(&mut self.t[0], self.to, bytes, tag)),
             sinks_given => {
                 assert_eq!((sinks_given, sinks[0].len()), (1, bytes.len()));
@@ -104,6 +104,76 @@ pub fn offered_pieces_come_into_their_place<T: Transport, M: DerefMut<Target = [
         pair.receive(&whole[..slot], TAG);
         assert_eq!(pair.direct(0), direct);
     }
+}
+
+/// Several at a time, where processors write to each other's memory: all of them, or none.
+pub fn offered_pieces_are_written_in_one_go<T: Transport, M: DerefMut<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
+    const PIECES: usize = 5;
+    let mut pair = Pair::new(make);
+    if !pair.t[0].capabilities().one_host {
+        return;
+    }
+    let (slot, credits) = (pair.slot, pair.t[0].capabilities().credits as usize);
+    let (_keep, sink) = zeros(&memory, PIECES * slot + slot / 2);
+    let whole = pattern(5, sink.len());
+    for round in 0..2 * credits {
+        let direction = if round % 2 == 0 { Direction::Forwards } else { Direction::Backwards };
+        sys::write(sink, &vec![0; sink.len()]);
+        pair.offer_in(sink, direction);
+        let mut done = 0;
+        for pieces in [2, PIECES - 1] {
+            let part = |index: usize| direction.part(index, PIECES + 1) * slot;
+            let at = part(done).min(part(done + pieces - 1));
+            let bytes = &whole[at..whole.len().min(at + pieces * slot)];
+            let stretch = Stretch { pieces, tile: slot, bytes: bytes.len(), direction };
+            let mut sinks = [PieceMut::EMPTY];
+            let wrong = [
+                Stretch { pieces: credits + 1, bytes: (credits + 1) * slot, ..stretch },
+                Stretch { pieces: PIECES + 2, bytes: (PIECES + 2) * slot, ..stretch },
+                Stretch { tile: slot - 1, bytes: pieces * (slot - 1), ..stretch },
+                Stretch { bytes: bytes.len() - 1, ..stretch },
+            ];
+            for wrong in wrong {
+                assert_eq!(
+                    pair.t[0].reserve_offered(pair.to, wrong, TAG, &mut sinks).unwrap(),
+                    0,
+                    "{wrong:?}"
+                );
+            }
+            // A ring's end may leave room for fewer.
+            let given = pair.t[0].reserve_offered(pair.to, stretch, TAG, &mut sinks).unwrap();
+            if given == 0 {
+                (0..pieces).for_each(|index| {
+                    let at = stretch.offset_of(index);
+                    pair.send(&bytes[at..at + stretch.len_of(index)], TAG);
+                });
+            } else {
+                assert_eq!(
+                    (given, sinks[0].len(), sinks[0].as_mut_ptr()),
+                    (1, bytes.len(), sink.slice(at, 1).as_mut_ptr())
+                );
+                sys::write(sinks[0], bytes);
+                pair.t[0].publish(pair.to, TAG).unwrap();
+            }
+            for index in 0..pieces {
+                let (from, len) = (stretch.offset_of(index), stretch.len_of(index));
+                let (all, left) = pair.t[1].peek_stretch(pair.from, PIECES, direction).unwrap().unwrap();
+                assert_eq!(
+                    (all.piece.len(), left),
+                    ((index..pieces).map(|index| stretch.len_of(index)).sum(), pieces - index)
+                );
+                let landed = pair.receive(&bytes[from..from + len], TAG);
+                assert_eq!(landed, sink.slice(at + from, len).as_piece().as_ptr());
+            }
+            done += pieces;
+        }
+        assert_eq!(sys::read(sink.as_piece()), whole);
+    }
+    assert_eq!(pair.direct(0), pair.direct(1));
+    assert_eq!(pair.direct(0), ((2 * credits * (PIECES + 1)) as u64, (2 * credits * whole.len()) as u64));
 }
 
 /// A piece of another call, or of another length, leaves the memory alone; those after it know their places.
@@ -174,7 +244,10 @@ pub fn nobody_writes_to_what_was_withdrawn<T: Transport, M: DerefMut<Target = [u
     pair.offer(sink);
     assert!(pair.t[1].withdraw().is_empty());
     let bytes = pattern(9, slot);
-    assert_eq!(pair.t[0].reserve_offered(pair.to, slot, TAG, &mut [PieceMut::EMPTY]).unwrap(), 0);
+    assert_eq!(
+        pair.t[0].reserve_offered(pair.to, Stretch::one(slot), TAG, &mut [PieceMut::EMPTY]).unwrap(),
+        0
+    );
     if let Ok(Some(place)) = pair.t[0].reserve(pair.to, slot) {
         sys::write(place, &bytes);
         // It may fail: the call has.

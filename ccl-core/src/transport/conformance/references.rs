@@ -1,8 +1,8 @@
 //! The part of the contract that is about references.
 
-use super::{connected, pattern, receive, send, slot_bytes_of};
+use super::{connected, pattern, receive, send, slot_bytes_of, sys};
 use crate::error::ErrorKind;
-use crate::kernels::{Buffers, Piece};
+use crate::kernels::{Buffers, Direction, Piece};
 use crate::transport::{Counters, LinkKey, Refer, SenderId, Transport};
 use std::ops::Deref;
 use std::thread;
@@ -46,6 +46,62 @@ pub fn references_arrive_where_they_lie<T: Transport, M: Deref<Target = [u8]>>(
         let (_, counted) = t.counters().into_iter().find(|(link, _)| *link == key).unwrap();
         assert_eq!((counted.pieces, counted.bytes, counted.inline), (sent.pieces, sent.bytes, 0));
         assert_eq!((counted.referenced, counted.referenced_bytes), (sent.pieces, sent.bytes));
+    }
+}
+
+/// What lies side by side is seen as one piece, as far as it has come, and each of the pieces is released by itself.
+pub fn references_side_by_side_are_one_piece<T: Transport, M: Deref<Target = [u8]>>(
+    make: impl Fn(u32) -> Vec<T>,
+    memory: impl Fn(&[u8]) -> M,
+) {
+    const PIECE: usize = 2000;
+    let mut t = connected(make, 2, 1);
+    let (to, from) = (t[0].sender(&[1], 0).unwrap(), t[1].receiver(0, 0).unwrap());
+    let row = memory(&pattern(8, 4 * PIECE));
+    let is_one = t[0].capabilities().one_host;
+    // Sends these pieces with these tags, and looks at up to `most` of them at once; how many were one piece.
+    let mut look = |sent: [(usize, u64); 4], most: usize, direction: Direction| {
+        assert!(t[1].peek_stretch(from, most, direction).unwrap().is_none());
+        for (at, tag) in sent {
+            assert!(lend(&mut t[0], to, &row[at * PIECE..][..PIECE], tag));
+        }
+        let mut seen = Vec::new();
+        let mut left = &sent[..];
+        while !left.is_empty() {
+            let found = loop {
+                if let Some(found) = t[1].peek_stretch(from, most, direction).unwrap() {
+                    break found;
+                }
+            };
+            let (arrival, pieces) = found;
+            let of = &left[..pieces];
+            let first = of.iter().map(|(at, _)| at * PIECE).min().unwrap();
+            assert_eq!(arrival.tag, of[0].1);
+            assert_eq!(sys::read(arrival.piece), row[first..first + pieces * PIECE]);
+            for (at, tag) in of {
+                assert_eq!(receive(&mut t[1], from), Some((row[at * PIECE..][..PIECE].to_vec(), *tag)));
+            }
+            seen.push(pieces);
+            left = &left[pieces..];
+        }
+        assert!(t[0].settled(to).unwrap());
+        if !is_one {
+            assert_eq!(std::mem::take(&mut seen), [1; 4]);
+        }
+        seen
+    };
+    // More often than there are credits, so that every place in a ring is the first one, and the last.
+    for _ in 0..300 {
+        use Direction::{Backwards, Forwards};
+        let upwards = [(0, 7), (1, 7), (2, 7), (3, 7)];
+        let downwards = [(3, 7), (2, 7), (1, 7), (0, 7)];
+        let expected = |seen: &[usize]| if is_one { seen.to_vec() } else { Vec::new() };
+        assert_eq!(look(upwards, 9, Forwards), expected(&[4]));
+        assert_eq!(look(downwards, 9, Backwards), expected(&[4]));
+        assert_eq!(look(upwards, 3, Forwards), expected(&[3, 1]));
+        assert_eq!(look(upwards, 9, Backwards), expected(&[1; 4]));
+        assert_eq!(look([(0, 7), (1, 7), (2, 8), (3, 8)], 9, Forwards), expected(&[2, 2]), "another call");
+        assert_eq!(look([(0, 7), (1, 7), (3, 7), (2, 7)], 9, Forwards), expected(&[2, 1, 1]), "a gap");
     }
 }
 

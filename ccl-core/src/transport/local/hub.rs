@@ -1,6 +1,6 @@
 //! What the ranks of a [`LocalHub`] share: links, and what lies in them.
 
-use super::super::{LinkKey, Offer};
+use super::super::{LinkKey, Offer, Stretch};
 use crate::kernels::{Buffers, Piece, PieceMut};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,17 +77,17 @@ impl Link {
     /// What is sent next: written to where it goes, if its receiver has offered that.
     pub(super) fn land(&self, body: &Body, tag: u64) -> Body {
         let piece = body.piece();
-        let Some(place) = self.offered(piece.len(), tag) else { return body.clone() };
+        let Some(place) = self.offered(&Stretch::one(piece.len()), tag) else { return body.clone() };
         place.copy_from(piece);
         Body::Direct(place.as_piece())
     }
 
-    /// Where the next piece goes, if its receiver has offered memory for it.
-    pub(super) fn offered(&self, len: usize, tag: u64) -> Option<PieceMut> {
+    /// Where the next pieces go, if their receiver has offered memory for all of them.
+    pub(super) fn offered(&self, stretch: &Stretch, tag: u64) -> Option<PieceMut> {
         let (offer, released) = self.offer.filter(|(offer, _)| offer.tag == tag)?;
         let index = self.released + self.messages.len() as u64 - released;
-        let at = Offer::place(offer.sink.len(), offer.piece, offer.direction, index, len)?;
-        Some(offer.sink.slice(at, len))
+        let at = Offer::place_of(offer.sink.len(), offer.piece, offer.direction, index, stretch)?;
+        Some(offer.sink.slice(at, stretch.bytes))
     }
 }
 
