@@ -79,6 +79,43 @@ fn loom_ring_wraps_around() {
     });
 }
 
+/// A message that is seen behind another one, before that is released, is whole; so is a place where none has come yet, though it holds what could be it.
+#[test]
+fn loom_ring_is_seen_ahead() {
+    model(|| {
+        let link = Arc::new(Link::new());
+        let laps = Laps { least: 1, most: CREDITS };
+        // As if it were left from all sequence numbers ago.
+        let mut before = SendEnd::new(LAPS);
+        before.publish(&Entry::new(), 0, 0, Body::Line, false);
+        before.publish(&link.entries[1], 99, 1, Body::Line, true);
+        let there = Arc::clone(&link);
+        let sender = thread::spawn(move || {
+            let mut end = SendEnd::new(laps);
+            end.starve();
+            there.entries[end.beyond()].clear();
+            for k in 0..2u8 {
+                let entry = &there.entries[end.at()];
+                entry.inline.with_mut(|bytes| unsafe { (*bytes)[0] = 10 + k });
+                end.publish(entry, u64::from(k), 1, Body::Line, end.ends_lap());
+            }
+        });
+        let end = RecvEnd::new(laps);
+        let first = loop {
+            match end.peek(&link.entries[0]).unwrap() {
+                Some(message) => break message,
+                None => thread::yield_now(),
+            }
+        };
+        let at = end.next(0, first.wraps);
+        if let Some(second) = end.peek_ahead(1, at, &link.entries[at as usize]).unwrap() {
+            assert_eq!((first.tag, second.tag), (0, 1));
+            link.entries[1].inline.with(|bytes| assert_eq!(unsafe { (*bytes)[0] }, 11));
+        }
+        sender.join().unwrap();
+    });
+}
+
 /// A lap that becomes longer while the receiver reads: an entry that holds what could be its next message is cleared before it looks there.
 #[test]
 fn loom_ring_becomes_longer() {
