@@ -414,7 +414,7 @@ impl Machine {
                         match fabric.refer(to, piece)? {
                             Refer::Ready => {
                                 self.lending.note(to, end, lane.at);
-                                self.lanes[index_of_lane].is_light = written == 0;
+                                self.lanes[index_of_lane].is_light = written == 0 && code.has_one_receiver;
                                 // The peer reads it from the caches, also where nobody else will.
                                 let is_lent = |sink: &&mut PieceMut| sink.as_piece().is(piece);
                                 if let Some(sink) = self.sinks[..written].iter_mut().find(is_lent) {

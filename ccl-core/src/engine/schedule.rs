@@ -127,7 +127,7 @@ pub(super) struct Lane {
     pub(super) skip: usize,
     /// The tile before which it ends.
     pub(super) tiles: usize,
-    /// Whether what it has sent last takes no room, in this call or one before: it was told of where it lies, or written where it was offered.
+    /// Whether what it has sent last takes no room, in this call or one before: one rank was told of where it lies, or it was written where it was offered.
     pub(super) is_light: bool,
 }
 
@@ -144,6 +144,8 @@ pub(super) struct Code {
     pub(super) refers: Refers,
     /// Which of what it sends is written where its receivers have offered memory.
     pub(super) reaches: Reaches,
+    /// Whether what it sends goes to one rank only.
+    pub(super) has_one_receiver: bool,
 }
 
 /// A source or a sink.
@@ -195,10 +197,15 @@ impl Schedule {
                     Operand::Send { end, .. } => binder.ends[*end as usize].peers.len(),
                     _ => 1,
                 });
-                widest = (widest.0.max(into - from), widest.1.max(ends.sum()));
+                let sinks: usize = ends.sum();
+                widest = (widest.0.max(into - from), widest.1.max(sinks));
+                let sends = |operand: &&Operand| matches!(operand, Operand::Send { .. });
+                let kept = binder.operands[into..end].iter().filter(|operand| !sends(operand)).count();
+                let has_one_receiver = sinks - kept == 1;
                 let reaches = Reaches::of_result(mv, &binder.operands[into..end]);
                 let refers = Refers::default();
-                moves.push(Code { from: from as u32, into: into as u32, end: end as u32, refers, reaches });
+                let (from, into, end) = (from as u32, into as u32, end as u32);
+                moves.push(Code { from, into, end, refers, reaches, has_one_receiver });
             }
             scratch += lane.scratch;
         }

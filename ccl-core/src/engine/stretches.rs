@@ -4,7 +4,9 @@
 //! reads is not asked for ahead, and messages are looked for. So a rank that finds several of them waiting reads them as one, and writes what it makes of them to its own
 //! output and to where the others have offered memory. On the links nothing changes: each tile is released and told of by a message of its own.
 //!
-//! That blocks nothing which would not block without it: a stretch is as long as what is there already, and what it needs itself.
+//! What several ranks read, as in an all-gather or a broadcast, they read tile by tile: while they keep pace, those that come later find it in the caches.
+//!
+//! None of it blocks what would not block without: a stretch is as long as what is there already, and what it needs itself.
 
 use super::schedule::{Lane, Machine, Operand};
 use super::stages::Stage;
@@ -29,8 +31,9 @@ impl Span {
 }
 
 impl Machine {
-    /// Whether a stage may make several tiles in one go: its only move brings what comes in to the output, and to others where they have offered memory for it.
-    pub(super) fn stretches(&self, stage: &Stage) -> bool {
+    /// Whether a stage may make several tiles in one go, in a call of so many ranks: its only move combines what comes in, or has it from the only other rank, and brings it to the output, and to
+    /// others where they have offered memory for it.
+    pub(super) fn stretches(&self, stage: &Stage, ranks: u32) -> bool {
         if stage.end - stage.first != 1 {
             return false;
         }
@@ -42,7 +45,8 @@ impl Machine {
         let sends = |operand: &&Operand| matches!(operand, Operand::Send { .. });
         let has_scratch = from.iter().chain(into).any(|operand| matches!(operand, Operand::Scratch(_)));
         let reaches = into.iter().filter(sends).count() == 0 || code.reaches.is_all();
-        receives && keeps && reaches && !has_scratch
+        let has_it_alone = from.len() > 1 || ranks == 2;
+        receives && has_it_alone && keeps && reaches && !has_scratch
     }
 
     /// Makes the lane's move for as many tiles before `until` as can be made in one go; how many these are, or 0, and then nothing was done.
@@ -194,6 +198,7 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::algorithms::{Algorithm, OneShot, Ring, TwoShot};
+    use crate::engine::idle::Ends;
     use crate::engine::{Layout, Progress, ReferFrom, Schedule};
     use crate::kernels::{Piece, PieceMut, Reducer};
     use crate::plan::{Collective, Plan, Spec};
@@ -347,16 +352,31 @@ mod tests {
     fn only_a_stage_of_one_move_that_keeps_what_comes_in_takes_several_tiles() {
         let stretches = |algorithm: &dyn Algorithm, collective, ranks: u32| {
             let spec = Spec::new(collective, ranks, 0, algorithm.parts(collective, ranks.into()).unwrap());
-            let program = algorithm.program(&spec, 0);
-            let schedule = Schedule::bind(&spec, 0, &program, &mut crate::engine::idle::Ends).unwrap();
+            // Not the root.
+            let program = algorithm.program(&spec, 1);
+            let schedule = Schedule::bind(&spec, 1, &program, &mut Ends).unwrap();
             let machine = &schedule.machine;
-            machine.stages.iter().map(|stage| machine.stretches(stage)).collect::<Vec<_>>()
+            machine.stages.iter().map(|stage| machine.stretches(stage, ranks)).collect::<Vec<_>>()
         };
         assert_eq!(stretches(&TwoShot, Collective::AllReduce, 2), [false, true, true]);
         assert_eq!(stretches(&TwoShot, Collective::AllReduce, 4), [false, true, false]);
         assert_eq!(stretches(&OneShot, Collective::AllGather, 2), [false, true]);
-        assert_eq!(stretches(&OneShot, Collective::Broadcast, 2), [false], "a root only sends");
+        assert_eq!(stretches(&OneShot, Collective::Reduce, 4), [false], "it only sends");
+        assert_eq!(stretches(&OneShot, Collective::Broadcast, 2), [true]);
+        assert_eq!(stretches(&OneShot, Collective::Broadcast, 4), [false], "others read the same");
         assert_eq!(stretches(&Ring, Collective::AllReduce, 4), [false]);
+    }
+
+    #[test]
+    fn what_goes_to_several_is_not_told_of_long_before() {
+        let alone = |algorithm: &dyn Algorithm, collective| {
+            let spec = Spec::new(collective, 4, 0, algorithm.parts(collective, 4.into()).unwrap());
+            let schedule = Schedule::bind(&spec, 0, &algorithm.program(&spec, 0), &mut Ends).unwrap();
+            schedule.machine.moves.iter().map(|code| code.has_one_receiver).collect::<Vec<_>>()
+        };
+        assert_eq!(alone(&TwoShot, Collective::AllReduce), [true, true, true, false, false, false, false]);
+        assert_eq!(alone(&OneShot, Collective::AllGather), [false; 4]);
+        assert_eq!(alone(&OneShot, Collective::AllToAll)[..3], [true; 3]);
     }
 
     #[test]

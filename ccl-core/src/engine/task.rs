@@ -131,7 +131,9 @@ impl Schedule {
         };
         let refers = machine.lending.from().in_call(&layout);
         if layout.tile_bytes() >= refers.piece {
-            stages.iter_mut().for_each(|run| run.stretches = run.tiles > 1 && machine.stretches(&run.stage));
+            stages.iter_mut().for_each(|run| {
+                run.stretches = run.tiles > 1 && machine.stretches(&run.stage, self.spec.ranks)
+            });
         }
         let offers = machine.has_offers(&operands, layout.tile_bytes(), refers.piece);
         let is_quick = layout.tiles() == 1 && !layout.is_pairwise() && !offers;
