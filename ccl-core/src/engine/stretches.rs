@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::kernels::{Buffers, Direction, Source, Store};
 use crate::transport::{Fabric, Stretch};
 
-/// Bytes of a stretch at most. Longer ones gain nothing, and others wait for them.
+/// Bytes of a stretch at most. Two threads that know nothing else gain nothing by pieces longer than 2 MiB.
 const MOST_BYTES: usize = 4 << 20;
 
 impl Span {

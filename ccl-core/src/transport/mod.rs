@@ -261,8 +261,8 @@ pub trait Fabric {
     /// The oldest piece not yet released, or `None`.
     fn peek(&mut self, from: ReceiverId) -> Result<Option<Arrival>>;
 
-    /// [`peek`](Fabric::peek), and those that come next, `most` pieces at most and in this direction, as far as they are there and lie side by side in memory that
-    /// their sender has lent: all of them as one piece, and how many they are. Each is [released](Fabric::release) by itself, after a `peek`.
+    /// [`peek`](Fabric::peek), and those that come next, `most` pieces at most and in this direction, as far as they are there and lie side by side, in memory that
+    /// their sender has lent or where they were offered: all of them as one piece, and how many they are. Each is [released](Fabric::release) by itself, after a `peek`.
     fn peek_stretch(
         &mut self,
         from: ReceiverId,
