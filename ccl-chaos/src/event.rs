@@ -48,12 +48,19 @@ pub(crate) enum Stage {
     Join,
     /// In this step of the script.
     Step(usize),
-    /// In this step, a split, or in a communicator that was split off.
-    Split(usize),
+    /// In this step, a split, or in a communicator that was split off; `None` after the shrink.
+    Split(Option<usize>),
     /// In shrinking.
     Shrink,
     /// After the shrink.
     After,
+}
+
+impl Stage {
+    /// Whether it is a split, whose ranks have numbers of their own.
+    pub(crate) fn is_split(self) -> bool {
+        matches!(self, Stage::Split(_))
+    }
 }
 
 /// An error, as the judge wants it.

@@ -9,6 +9,7 @@ use crate::runner::{End, RankRecord, Record};
 use crate::trial::{Aftermath, Trial};
 use ccl::Rank;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// From a death, an abort or the like to the error on every other rank of the host, as is promised.
@@ -104,6 +105,15 @@ impl RankRecord {
         self.events.iter().find_map(|event| match event {
             Event::Exiting { at } => Some(*at),
             _ => None,
+        })
+    }
+
+    /// When it had its first error of the communicator that it has at this time.
+    fn gave_up(&self, by: u64) -> Option<u64> {
+        self.events.iter().fold(None, |first, event| match event {
+            Event::Shrunk { at, .. } if *at <= by => None,
+            Event::Failed(own) if own.at <= by => first.or(Some(own.at)),
+            _ => first,
         })
     }
 
@@ -229,7 +239,7 @@ impl Bench<'_> {
 
     fn failure(&mut self, rank: Rank, failure: &Failure) {
         let say = |what: &str| format!("{what} ({:?}, {:?}): {}", failure.stage, failure.case, failure.text);
-        let in_split = matches!(failure.stage, Stage::Split(_));
+        let in_split = failure.stage.is_split();
         let without_root = in_split && failure.case == Case::Bootstrap;
         if !without_root && !self.cases(rank, failure).contains(&failure.case) {
             self.complain(Class::WrongError, rank, say("not the error for this"));
@@ -269,7 +279,7 @@ impl Bench<'_> {
 
     /// Whom it names. A split's ranks have numbers of their own, so there processes count, where they are named.
     fn accused(&self, failure: &Failure) -> Vec<Rank> {
-        if !matches!(failure.stage, Stage::Split(_)) {
+        if !failure.stage.is_split() {
             return failure.accused.clone();
         }
         let is_named = |rank: &Rank| {
@@ -290,12 +300,11 @@ impl Bench<'_> {
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
             // When rank 0 has given up, its root service ends with it, and nobody else can join; and of a split's
             // ranks, those leave that have an error of the whole.
-            let gave_up = record.failures().next().map(|own| own.at);
             let may_leave = match failure.stage {
                 Stage::Join => rank == 0,
-                stage => matches!(stage, Stage::Split(_)),
+                stage => stage.is_split(),
             };
-            let left = gave_up.filter(|_| may_leave);
+            let left = record.gave_up(failure.at).filter(|_| may_leave);
             Some((rank, own.or(record.exit()).or(left)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()
@@ -304,20 +313,15 @@ impl Bench<'_> {
     /// The errors that this fault may lead to on this rank.
     fn cases(&self, rank: Rank, failure: &Failure) -> &'static [Case] {
         let is_culprit = self.trial.is_culprit(rank);
-        let setting_up = matches!(failure.stage, Stage::Join | Stage::Split(_));
+        let setting_up = failure.stage == Stage::Join || failure.stage.is_split();
         let other_exited =
             failure.accused.iter().any(|who| !self.trial.is_culprit(*who) && self.has_exited(*who));
         let all_gave_up =
-            || self.accused(failure).iter().all(|who| self.of(*who).failures().next().is_some());
+            || self.accused(failure).iter().all(|who| self.of(*who).gave_up(failure.at).is_some());
         match self.trial.kind.deed() {
             _ if other_exited => &[Case::PeerLost],
             // It has an error of the whole, and has left the part that it had joined.
-            _ if failure.case == Case::Absent
-                && matches!(failure.stage, Stage::Split(_))
-                && all_gave_up() =>
-            {
-                &[Case::Absent]
-            }
+            _ if failure.case == Case::Absent && failure.stage.is_split() && all_gave_up() => &[Case::Absent],
             Deed::Kill if setting_up => &[Case::PeerLost, Case::Timeout, Case::Bootstrap],
             Deed::Stop(Next::Thaw) if is_culprit => &[Case::Excluded, Case::PeerLost],
             Deed::Kill | Deed::Exit | Deed::Stop(_) => &[Case::PeerLost],
@@ -336,7 +340,7 @@ impl Bench<'_> {
             Deed::Revoke => &[Case::Revoked],
             Deed::Stay if self.trial.kind == Kind::Missing => &[Case::Timeout],
             // A split is agreed on in the control plane, and is no call of the flight record.
-            Deed::Stay if matches!(failure.stage, Stage::Split(_)) => &[Case::Absent, Case::Timeout],
+            Deed::Stay if failure.stage.is_split() => &[Case::Absent, Case::Timeout],
             Deed::Stay => &[Case::Absent],
             Deed::Bend(_) | Deed::Swap => &[Case::Disagreement],
             Deed::Sleep | Deed::None => &[],
@@ -354,7 +358,8 @@ impl Bench<'_> {
         }
     }
 
-    /// A verdict is the same on every rank.
+    /// A verdict is the same on every rank of the communicator. Of a split's parts each has its own: who names the same rank is
+    /// in the same one.
     fn words(&mut self) {
         let is_verdict = |failure: &&Failure| {
             matches!(
@@ -362,12 +367,18 @@ impl Bench<'_> {
                 Case::Absent | Case::Silent | Case::Disagreement | Case::Stuck | Case::Unclear
             )
         };
-        let verdicts: Vec<_> = (0..self.trial.ranks)
-            .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)))
-            .collect();
-        let Some(((first, words), others)) = verdicts.split_first() else { return };
-        if let Some((rank, other)) = others.iter().find(|(_, other)| other.text != words.text) {
-            let (rank, what) = (*rank, format!("'{}', and rank {first} '{}'", other.text, words.text));
+        let part = |failure: &Failure| failure.stage.is_split().then(|| self.accused(failure));
+        let verdicts = (0..self.trial.ranks)
+            .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)));
+        let (mut firsts, mut other) = (BTreeMap::new(), None);
+        for (rank, failure) in verdicts {
+            let (first, words) = *firsts.entry(part(failure)).or_insert((rank, &failure.text));
+            if failure.text != *words {
+                other = Some((rank, format!("'{}', and rank {first} '{words}'", failure.text)));
+                break;
+            }
+        }
+        if let Some((rank, what)) = other {
             self.complain(Class::Words, rank, what);
         }
     }

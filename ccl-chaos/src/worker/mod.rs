@@ -246,7 +246,8 @@ impl Worker<'_> {
     /// Makes a step and checks it. `unchecked`: its results mean nothing, since the others make another call.
     fn step(&self, place: &mut Place, step: &Step, stage: Stage, unchecked: bool) -> Result<(), ()> {
         let stage = match (step, stage) {
-            (Step::Split(_), Stage::Step(number)) => Stage::Split(number),
+            (Step::Split(_), Stage::Step(number)) => Stage::Split(Some(number)),
+            (Step::Split(_), Stage::After) => Stage::Split(None),
             _ => stage,
         };
         let began = now();

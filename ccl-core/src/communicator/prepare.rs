@@ -330,14 +330,16 @@ impl Communicator {
         connected.map_err(|error| {
             let by = self.rank;
             let reason = match error.kind() {
-                ErrorKind::Timeout { .. } => Reason::Timeout { by, waited: start.elapsed() },
-                ErrorKind::Transport { peer: Some(peer), .. } => Reason::Mismatch { by, peer: *peer },
+                ErrorKind::Timeout { .. } => Some(Reason::Timeout { by, waited: start.elapsed() }),
+                ErrorKind::Transport { peer: Some(peer), .. } => Some(Reason::Mismatch { by, peer: *peer }),
                 ErrorKind::PeerLost { peer, .. } if self.health.is_well() => {
-                    Reason::Left { by, peer: *peer, sequence: number }
+                    // Who has hung up without a word is lost, even where the control plane does not know it yet.
+                    let left = self.health.who_left([*peer]);
+                    left.map(|peer| Reason::Left { by, peer, sequence: number })
                 }
                 _ => return error,
             };
-            let error = self.inquire(&reason).unwrap_or(error);
+            let error = reason.and_then(|reason| self.inquire(&reason)).unwrap_or(error);
             self.break_with(error.to_string());
             error
         })
