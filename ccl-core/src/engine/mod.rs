@@ -37,6 +37,7 @@
 //! ([`Schedule::allow_shares`]).
 
 mod awaits;
+mod binding;
 mod dash;
 #[cfg(test)]
 mod idle;
@@ -53,10 +54,11 @@ mod tag;
 mod task;
 mod uneven;
 
+pub use binding::Links;
 pub use layout::{Layout, Overlay};
 pub use references::ReferFrom;
 pub use run::{Progress, Wait, WaitOn};
-pub use schedule::{Links, Schedule, Share};
+pub use schedule::{Schedule, Share};
 pub use tag::mix;
 pub use task::{Streams, Task};
 pub use uneven::Blocks;

@@ -12,8 +12,6 @@ use std::collections::HashMap;
 pub(super) struct Reaches {
     /// One of so many; 0 for none.
     of: u32,
-    /// Whether this rank sends to one peer only.
-    has_one_receiver: bool,
 }
 
 impl Reaches {
@@ -42,13 +40,14 @@ impl Reaches {
     /// offer anything; and not with several, of whom the first would wait for the last. All that is waited for is of earlier tiles, as with a credit.
     #[inline]
     pub(super) fn awaits_receiver(self, tile: usize) -> bool {
-        self.has_one_receiver && self.is_share() && tile <= self.of as usize
+        // One of two: there is one peer.
+        self.of == 2 && tile <= 2
     }
 
     /// What of a move with these sinks reaches its receivers: a result, that goes to them by one end, last of all sinks.
     pub(super) fn of_result(mv: &Move, sinks: &[Operand]) -> Reaches {
         let is_written = mv.is_result() && ends_with_links(sinks);
-        Reaches { of: u32::from(is_written), has_one_receiver: false }
+        Reaches { of: u32::from(is_written) }
     }
 }
 
@@ -76,7 +75,7 @@ impl Schedule {
         for (code, mv) in machine.moves.iter_mut().zip(moves()) {
             let sinks = &machine.operands[code.into as usize..code.end as usize];
             if mv.referent() == Some(Referent::Source) && ends_with_links(sinks) {
-                code.reaches = Reaches { of: links.len() as u32 + 1, has_one_receiver: links.len() == 1 };
+                code.reaches = Reaches { of: links.len() as u32 + 1 };
             }
         }
     }
@@ -171,7 +170,7 @@ mod tests {
     fn a_share_is_the_same_pieces_both_ways() {
         const TILE: usize = 64;
         let at = |of| {
-            let reaches = Reaches { of, has_one_receiver: true };
+            let reaches = Reaches { of };
             (0..6).filter(|tile| reaches.at(tile * TILE, TILE)).collect::<Vec<_>>()
         };
         assert_eq!([at(0), at(1), at(2), at(3)], [vec![], vec![0, 1, 2, 3, 4, 5], vec![1, 3, 5], vec![2, 5]]);

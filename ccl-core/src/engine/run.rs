@@ -251,9 +251,8 @@ impl Lane {
     /// Goes on to the next move; whether there is none.
     #[inline(always)]
     fn advance(&mut self, stride: usize) -> bool {
-        self.blocked = READY;
-        self.at += 1;
-        if self.at < self.end {
+        if self.at + 1 < self.end {
+            (self.at, self.blocked) = (self.at + 1, READY);
             return false;
         }
         self.at = self.first;
