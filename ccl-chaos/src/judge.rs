@@ -368,16 +368,14 @@ impl Bench<'_> {
             )
         };
         let part = |failure: &Failure| failure.stage.is_split().then(|| self.accused(failure));
-        let verdicts = (0..self.trial.ranks)
-            .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)));
-        let (mut firsts, mut other) = (BTreeMap::new(), None);
-        for (rank, failure) in verdicts {
-            let (first, words) = *firsts.entry(part(failure)).or_insert((rank, &failure.text));
-            if failure.text != *words {
-                other = Some((rank, format!("'{}', and rank {first} '{words}'", failure.text)));
-                break;
-            }
-        }
+        let mut firsts = BTreeMap::new();
+        let other = (0..self.trial.ranks)
+            .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)))
+            .find_map(|(rank, failure)| {
+                let (first, words) = *firsts.entry(part(failure)).or_insert((rank, &failure.text));
+                let what = || format!("'{}', and rank {first} '{words}'", failure.text);
+                (failure.text != *words).then(|| (rank, what()))
+            });
         if let Some((rank, what)) = other {
             self.complain(Class::Words, rank, what);
         }
