@@ -9,7 +9,6 @@ use crate::runner::{End, RankRecord, Record};
 use crate::trial::{Aftermath, Trial};
 use ccl::Rank;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// From a death, an abort or the like to the error on every other rank of the host, as is promised.
@@ -108,11 +107,12 @@ impl RankRecord {
         })
     }
 
-    /// When it had its first error of the communicator that it has at this time.
+    /// When it had its first error of the communicator that it has at this time, in a call that it had begun by then: it may leave
+    /// before it says so.
     fn gave_up(&self, by: u64) -> Option<u64> {
         self.events.iter().fold(None, |first, event| match event {
             Event::Shrunk { at, .. } if *at <= by => None,
-            Event::Failed(own) if own.at <= by => first.or(Some(own.at)),
+            Event::Failed(own) if own.began <= by => first.or(Some(own.at)),
             _ => first,
         })
     }
@@ -316,12 +316,12 @@ impl Bench<'_> {
         let setting_up = failure.stage == Stage::Join || failure.stage.is_split();
         let other_exited =
             failure.accused.iter().any(|who| !self.trial.is_culprit(*who) && self.has_exited(*who));
-        let all_gave_up =
-            || self.accused(failure).iter().all(|who| self.of(*who).gave_up(failure.at).is_some());
+        let some_gave_up =
+            || (0..self.trial.ranks).any(|who| who != rank && self.of(who).gave_up(failure.at).is_some());
         match self.trial.kind.deed() {
             _ if other_exited => &[Case::PeerLost],
-            // It has an error of the whole, and has left the part that it had joined.
-            _ if failure.case == Case::Absent && failure.stage.is_split() && all_gave_up() => &[Case::Absent],
+            // Somebody has an error of the whole, and has left the part that it had joined.
+            _ if failure.case == Case::Broke && failure.stage.is_split() && some_gave_up() => &[Case::Broke],
             Deed::Kill if setting_up => &[Case::PeerLost, Case::Timeout, Case::Bootstrap],
             Deed::Stop(Next::Thaw) if is_culprit => &[Case::Excluded, Case::PeerLost],
             Deed::Kill | Deed::Exit | Deed::Stop(_) => &[Case::PeerLost],
@@ -358,8 +358,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A verdict is the same on every rank of the communicator. Of a split's parts each has its own: who names the same rank is
-    /// in the same one.
+    /// A verdict is the same on every rank.
     fn words(&mut self) {
         let is_verdict = |failure: &&Failure| {
             matches!(
@@ -367,16 +366,12 @@ impl Bench<'_> {
                 Case::Absent | Case::Silent | Case::Disagreement | Case::Stuck | Case::Unclear
             )
         };
-        let part = |failure: &Failure| failure.stage.is_split().then(|| self.accused(failure));
-        let mut firsts = BTreeMap::new();
-        let other = (0..self.trial.ranks)
+        let verdicts: Vec<_> = (0..self.trial.ranks)
             .flat_map(|rank| self.of(rank).failures().filter(is_verdict).map(move |failure| (rank, failure)))
-            .find_map(|(rank, failure)| {
-                let (first, words) = *firsts.entry(part(failure)).or_insert((rank, &failure.text));
-                let what = || format!("'{}', and rank {first} '{words}'", failure.text);
-                (failure.text != *words).then(|| (rank, what()))
-            });
-        if let Some((rank, what)) = other {
+            .collect();
+        let Some(((first, words), others)) = verdicts.split_first() else { return };
+        if let Some((rank, other)) = others.iter().find(|(_, other)| other.text != words.text) {
+            let (rank, what) = (*rank, format!("'{}', and rank {first} '{}'", other.text, words.text));
             self.complain(Class::Words, rank, what);
         }
     }

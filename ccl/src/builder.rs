@@ -1,6 +1,5 @@
 //! Making a communicator.
 
-use crate::device::DeviceEngine;
 use crate::transports::{self, Transports};
 use crate::{AbortHandle, Communicator, device, flight, spawn_quiet};
 use ccl_core::bootstrap::{Joining, Testimony, UniqueId};
@@ -123,7 +122,7 @@ impl Builder {
         let on = self.device.or_else(device::current);
         let opened = config.clone();
         let opener = Transports { config: &opened, device: on };
-        let mut core = match (size, self.rank, &self.id) {
+        let core = match (size, self.rank, &self.id) {
             (1, None | Some(0), _) => Core::alone(config, &opener, &abort, memory)?,
             (_, None, _) => return Err(Error::invalid("a builder without a rank", "call .rank(…)")),
             (_, _, None) => {
@@ -131,11 +130,10 @@ impl Builder {
             }
             (_, Some(rank), Some(id)) => join((id, rank, size), config, &opener, &abort, memory)?,
         };
-        let engine = DeviceEngine::found(&mut core, on, &opener)?;
-        if let Some(name) = &self.algorithm {
-            core.set_algorithm(Some(name))?;
-        }
-        Communicator::new(core, engine)
+        let mut communicator = Communicator::new(core);
+        let equipped = communicator.equip(on, &opener, self.algorithm.as_deref());
+        equipped.inspect_err(|error| abort.health().give_up(&error.to_string()))?;
+        Ok(communicator)
     }
 }
 
@@ -158,4 +156,32 @@ fn join(
     let mut core = Core::new(bootstrap, opener, config.clone(), memory)?;
     transports::tell(&mut core);
     Ok(core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccl_core::ErrorKind;
+
+    /// What rank 0 learns when rank 1's joining fails at the end.
+    fn learnt(wrong: impl FnOnce(Builder) -> Builder + Send) -> String {
+        let id = UniqueId::create(&Config::default()).unwrap();
+        let builder = |rank| Communicator::builder().rank(rank).size(2).unique_id(id);
+        std::thread::scope(|scope| {
+            scope.spawn(|| wrong(builder(1)).build().expect_err("it cannot be built"));
+            let error = builder(0).build().and_then(|mut comm| comm.barrier()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Ended { peer: 1, how: "broken", .. }), "{error}");
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn whoever_fails_after_it_has_joined_says_why() {
+        let text = learnt(|builder| builder.algorithm("bubble"));
+        assert!(text.contains("bubble"), "{text}");
+        let other = if cfg!(target_arch = "x86_64") { "neon" } else { "avx2" };
+        let config = Config::from_vars([("RDMACCL_SIMD".to_string(), other.to_string())]).unwrap();
+        let text = learnt(|builder| builder.config(config));
+        assert!(text.contains(&format!("RDMACCL_SIMD={other} on this CPU")), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use crate::{
     Piece, Rank, Record, ReduceOp, Route, UniqueId, UserMemory,
 };
 use ccl_core::bootstrap::launch;
-use ccl_core::communicator::{Communicator as Core, SideLinks};
+use ccl_core::communicator::{Communicator as Core, Opener, SideLinks};
 use ccl_core::config::Config;
 use ccl_core::flight::RankState;
 use ccl_core::plan::Placement;
@@ -90,11 +90,19 @@ impl Communicator {
         &mut self.core
     }
 
-    pub(crate) fn new(core: Core, engine: Option<DeviceEngine>) -> Result<Communicator> {
-        let engine = engine.map(Arc::new);
-        let communicator = Communicator { core, engine, _links: None };
-        communicator.tell_engine()?;
-        Ok(communicator)
+    pub(crate) fn new(core: Core) -> Communicator {
+        Communicator { core, engine: None, _links: None }
+    }
+
+    /// Gives it what makes its calls on this device, and an algorithm.
+    pub(crate) fn equip(
+        &mut self,
+        device: Option<u32>,
+        opener: &dyn Opener,
+        algorithm: Option<&str>,
+    ) -> Result<()> {
+        self.engine = DeviceEngine::found(&mut self.core, device, opener)?.map(Arc::new);
+        self.set_algorithm(algorithm)
     }
 
     /// What makes its calls on device memory by kernels, if something does.

@@ -73,8 +73,38 @@ impl Communicator {
         let joined = own.health().part().and(joined);
         // What has ended this communicator has ended the joining too, in words that name its own ranks.
         joined.map(Some).map_err(|error| match error.kind() {
-            ErrorKind::PeerLost { .. } => own.health().wait_for_error(EXPLANATION).unwrap_or(error),
+            ErrorKind::PeerLost { .. } | ErrorKind::Ended { .. } => {
+                own.health().wait_for_error(EXPLANATION).unwrap_or(error)
+            }
             _ => own.error().unwrap_or(error),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AbortHandle, Config};
+
+    #[test]
+    fn the_end_of_the_whole_ends_a_part_for_all_its_ranks() {
+        let id = UniqueId::create(&Config::default()).unwrap();
+        let builder = |rank| Communicator::builder().rank(rank).size(2).unique_id(id);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let whole = AbortHandle::default();
+                let mut builder = builder(1);
+                whole.health().precede(builder.abort_handle().health(), &[]);
+                let joined = builder.build();
+                whole.revoke("by order");
+                let error = whole.health().part().and(joined).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::Ended { how: "revoked", .. }), "{error}");
+            });
+            // It knows nothing of a whole.
+            let error = builder(0).build().and_then(|mut part| part.barrier()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Ended { peer: 1, how: "broken", .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("made of has ended") && text.contains("by order"), "{text}");
+        });
     }
 }

@@ -335,6 +335,7 @@ int fork_ranks(int *argc, char ***argv, size_t shared_bytes,
         fflush(stdout);
         _exit(result);
     }
-    while (wait(&status) > 0) failed |= status != 0;
+    /* The others may wait for one that has failed; they end with this process. */
+    while (!failed && wait(&status) > 0) failed = status != 0;
     return failed;
 }

@@ -19,6 +19,12 @@ use std::time::{Duration, Instant};
 /// How long a rank waits for a verdict: an inquest, and the ways there and back.
 const INQUEST: Duration = Duration::from_millis(2500);
 
+/// What a peer that has left has said before may still be on its way; for so long it is waited for.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// How long the control plane may take to know why a connection or a link is in disorder, also on a busy machine.
+const EXPLANATION: Duration = Duration::from_secs(2);
+
 /// What this rank does, for its peers: see [`Health::observe`].
 pub type Observer = Box<dyn Fn() -> RankState + Send + Sync>;
 
@@ -79,8 +85,7 @@ impl Health {
         let mut state = self.state.lock();
         if self.alarm.swap(ABORTED, Ordering::Relaxed) != ABORTED {
             state.error.get_or_insert_with(|| ErrorKind::Aborted.into());
-            let by = self.bells.get().map_or(0, |bells| bells.rank);
-            let end = End { by, kind: EndKind::Aborted, text: String::new() };
+            let end = End { by: self.by(), kind: EndKind::Aborted, text: String::new() };
             state.commands.push(Command::End(end));
             self.wake(&state);
             let successors = state.end_successors(&ErrorKind::Aborted.into());
@@ -92,14 +97,20 @@ impl Health {
     /// Ends the communicator for all ranks, for this reason, from any thread: calls end with [`ErrorKind::Ended`], here and
     /// at the peers.
     pub fn end(&self, kind: EndKind, reason: &str) {
-        let by = self.bells.get().map_or(0, |bells| bells.rank);
-        let end = End { by, kind, text: reason.into() };
+        let end = End { by: self.by(), kind, text: reason.into() };
         self.raise(end_error(&end));
         self.command(Command::End(end));
     }
 
-    /// While a communicator is made of this one, what ends its joining is that this one is aborted or loses a rank.
-    /// `gone` are not to join it: a rank that is lost by now and is none of them ends it too.
+    /// Ends the communicator for all ranks because this one cannot go on, unless they know already that it has ended.
+    pub fn give_up(&self, cause: &str) {
+        if self.is_well() {
+            self.end(EndKind::Failed, cause);
+        }
+    }
+
+    /// While a communicator is made of this one, what ends its joining is that this one is aborted, ends, or loses a rank; its other
+    /// ranks are told. `gone` are not to join it: a rank that is lost by now and is none of them ends it too.
     pub fn precede(&self, successor: &Arc<Health>, gone: &[Rank]) {
         let mut state = self.state.lock();
         state.successors.push(Arc::downgrade(successor));
@@ -113,8 +124,17 @@ impl Health {
             successor.abort();
         }
         if let Some(error) = error {
-            successor.raise(error);
+            successor.end_for(error);
         }
+    }
+
+    /// Ends a communicator that is being made, for what has happened to the one that it is made of.
+    fn end_for(&self, error: Error) {
+        let text = format!("the communicator that it is made of has ended: {error}");
+        let mut state = self.state.lock();
+        // Under the same lock as the error, so that whoever ends for that tells the end.
+        state.commands.push(Command::End(End { by: self.by(), kind: EndKind::Failed, text }));
+        self.keep(error, &mut state);
     }
 
     /// Those that were made of it stand alone from now on; an error if something here has ended their making, which
@@ -205,6 +225,11 @@ impl Health {
             .map_err(|_| Error::invalid("one state of health for two communicators", "make one for each"))
     }
 
+    /// Who ends the communicator, when this rank does.
+    fn by(&self) -> Rank {
+        self.bells.get().map_or(0, |bells| bells.rank)
+    }
+
     pub(super) fn thread_bell(&self) -> Option<&OwnedFd> {
         self.bells.get().map(|bells| &bells.thread)
     }
@@ -215,6 +240,15 @@ impl Health {
 
     pub(super) fn set_members(&self, members: Vec<Member>) {
         let _ = self.members.set(members);
+    }
+
+    /// What the peers are to be told of the end of a communicator that has no control thread yet.
+    pub(super) fn untold_end(&self) -> Option<End> {
+        let state = self.state.lock();
+        state.commands.iter().find_map(|command| match command {
+            Command::End(end) => Some(end.clone()),
+            _ => None,
+        })
     }
 
     pub(super) fn members(&self) -> &[Member] {
@@ -231,15 +265,20 @@ impl Health {
     }
 
     /// Keeps why calls end, if it is the first reason, and ends all waits.
+    fn keep(&self, error: Error, state: &mut Guard<'_, State>) {
+        state.error.get_or_insert(error);
+        self.alarm.fetch_max(ENDED, Ordering::Relaxed);
+        self.wake(state);
+    }
+
+    /// Calls end for this reason, unless they have ended before; so does what is made of the communicator.
     pub(super) fn raise(&self, error: Error) {
         let mut state = self.state.lock();
         // What is made of a communicator that had ended before does not depend on how.
         let successors = if state.error.is_none() { state.end_successors(&error) } else { Vec::new() };
-        state.error.get_or_insert_with(|| error.clone());
-        self.alarm.fetch_max(ENDED, Ordering::Relaxed);
-        self.wake(&state);
+        self.keep(error.clone(), &mut state);
         drop(state);
-        successors.iter().for_each(|successor| successor.raise(error.clone()));
+        successors.iter().for_each(|successor| successor.end_for(error.clone()));
     }
 
     /// Tells the calls of this rank something.
@@ -272,7 +311,7 @@ impl Health {
             state.lost.insert(loss.rank, loss);
             state.end_successors(&error)
         };
-        successors.iter().for_each(|successor| successor.raise(error.clone()));
+        successors.iter().for_each(|successor| successor.end_for(error.clone()));
         self.raise(error);
     }
 
@@ -312,6 +351,16 @@ impl Health {
     pub fn wait_for_error(&self, limit: Duration) -> Option<Error> {
         let found = self.wait(Instant::now() + limit, |state| state.error.clone(), |_, _| None);
         found.ok().flatten()
+    }
+
+    /// Waits for what the control plane knows of a connection or a link with this peer that is in disorder. That of one which has
+    /// left in order needs little explanation.
+    pub fn explanation(&self, peer: Option<Rank>) -> Option<Error> {
+        let soon = self.wait_for_error(LAST_WORDS);
+        soon.or_else(|| match self.who_left(peer) {
+            Some(_) => None,
+            None => self.wait_for_error(EXPLANATION),
+        })
     }
 
     /// The error that the loss of a rank is.

@@ -208,14 +208,13 @@ impl Joining<'_> {
 
     /// Tells neighbours that are further why this rank will not come, or they would take it for dead.
     fn excuse(&self, error: &Error, joined: &mut [(Rank, Connection)]) -> Result<()> {
-        let why = match error.kind() {
-            ErrorKind::PeerLost { peer, cause, .. } => {
+        let why = match (self.health.untold_end(), error.kind()) {
+            (Some(end), _) => node::Fact::Ended(End { by: self.rank, ..end }),
+            (None, ErrorKind::PeerLost { peer, cause, .. }) => {
                 node::Fact::Lost(Loss { rank: *peer, cause: cause.clone(), state: Vec::new() })
             }
-            kind => {
-                let aborted = matches!(kind, ErrorKind::Aborted);
-                let kind = if aborted { EndKind::Aborted } else { EndKind::Failed };
-                node::Fact::Ended(End { by: self.rank, kind, text: error.to_string() })
+            (None, _) => {
+                node::Fact::Ended(End { by: self.rank, kind: EndKind::Failed, text: error.to_string() })
             }
         };
         for fact in [why, node::Fact::Left(self.rank)] {

@@ -1,7 +1,7 @@
 //! Swapping blobs between pairs of ranks, and opening streams between them, over their listeners.
 
 use super::Bootstrap;
-use super::health::hush;
+use super::health::{LAST_WORDS, hush};
 use super::net::{Connection, wait};
 use super::talk::{Pair, Talk};
 use super::wire::MAX_BLOB;
@@ -10,7 +10,7 @@ use crate::plan::Rank;
 use crate::transport::{Exchange, MOST_STREAMS};
 use std::collections::HashSet;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// [`Exchange`] over a [`Bootstrap`]; what [`Bootstrap::exchange`] gives.
 #[derive(Debug)]
@@ -84,12 +84,6 @@ impl Exchange for Swapper<'_> {
     }
 }
 
-/// What a peer that has left has said before may still be on its way; for so long it is waited for.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-
-/// How long the control plane may take to know why a peer has hung up.
-const EXPLANATION: Duration = Duration::from_millis(500);
-
 /// Peers that are called at the same time: hundreds of ranks that all call each other at once would use up the descriptors.
 const MOST_CALLS: usize = 32;
 
@@ -99,7 +93,7 @@ impl Swapper<'_> {
         match error.kind() {
             ErrorKind::PeerLost { peer, cause, .. } => {
                 let health = &self.bootstrap.health;
-                health.wait_for_error(EXPLANATION).unwrap_or_else(|| health.lost_to(*peer, cause.as_str()))
+                health.explanation(Some(*peer)).unwrap_or_else(|| health.lost_to(*peer, cause.as_str()))
             }
             _ => error,
         }

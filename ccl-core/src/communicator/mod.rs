@@ -134,6 +134,27 @@ pub struct Communicator {
     broken: Option<String>,
 }
 
+/// What a communicator makes its calls with.
+struct Equipment {
+    routes: Routes,
+    crew: Crew,
+    model: Model,
+    level: Level,
+}
+
+impl Equipment {
+    /// Opens what carries pieces between the ranks, and finds out what calls cost over it.
+    fn open(config: &Config, bootstrap: &mut Bootstrap, opener: &dyn Opener) -> Result<Equipment> {
+        let mut routes = Routes::open(config, bootstrap, opener)?;
+        let assumptions = routes.assumptions()?;
+        // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
+        let (local, cores) = routes.crowd(0);
+        let model = Model { net: routes.net(bootstrap)?, ..assumptions.model(cores, local) };
+        let crew = Crew::assemble(config, &routes, bootstrap, opener)?;
+        Ok(Equipment { routes, crew, model, level: prepare::level(config)? })
+    }
+}
+
 /// What this rank's kernels do at this moment.
 pub type KernelObserver = Box<dyn Fn() -> KernelState + Send + Sync>;
 
@@ -147,11 +168,14 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let introduction = Introduction::of_one_alone(opener.place());
-        let crew = Crew::alone(&config, &introduction);
-        let routes = (Routes::new(0, Vec::new(), vec![introduction]), crew);
-        // It has nothing to choose.
-        let model = Model::shared_memory(1, 1);
-        Communicator::over((0, 1), model, None, Arc::clone(abort.health()), routes, config, memory)
+        let equipment = Equipment {
+            crew: Crew::alone(&config, &introduction),
+            routes: Routes::new(0, Vec::new(), vec![introduction]),
+            // It has nothing to choose.
+            model: Model::shared_memory(1, 1),
+            level: prepare::level(&config)?,
+        };
+        Ok(Communicator::over((0, 1), None, Arc::clone(abort.health()), equipment, config, memory))
     }
 
     /// Joins the ranks that `bootstrap` has brought together, over the transports that `opener` opens.
@@ -162,25 +186,21 @@ impl Communicator {
         memory: Memory,
     ) -> Result<Communicator> {
         let (rank, ranks) = (bootstrap.rank(), bootstrap.ranks());
-        let mut routes = Routes::open(&config, &mut bootstrap, opener)?;
-        let assumptions = routes.assumptions()?;
-        // Rank 0's host stands for all: a choice that hosts made for themselves would not be one.
-        let (local, cores) = routes.crowd(0);
-        let model = Model { net: routes.net(&mut bootstrap)?, ..assumptions.model(cores, local) };
-        let crew = Crew::assemble(&config, &routes, &mut bootstrap, opener)?;
         let health = Arc::clone(bootstrap.health());
-        Communicator::over((rank, ranks), model, Some(bootstrap), health, (routes, crew), config, memory)
+        let equipment = Equipment::open(&config, &mut bootstrap, opener);
+        // The others have joined: they must not wait for a rank that will not come.
+        let equipment = equipment.inspect_err(|error| health.give_up(&error.to_string()))?;
+        Ok(Communicator::over((rank, ranks), Some(bootstrap), health, equipment, config, memory))
     }
 
     fn over(
         (rank, ranks): (Rank, u32),
-        mut model: Model,
         bootstrap: Option<Bootstrap>,
         health: Arc<Health>,
-        (routes, crew): (Routes, Crew),
+        Equipment { routes, crew, mut model, level }: Equipment,
         config: Config,
         memory: Memory,
-    ) -> Result<Communicator> {
+    ) -> Communicator {
         let (local, cores) = routes.crowd(rank);
         let placement = routes.placement();
         let threads = crew.threads();
@@ -196,7 +216,7 @@ impl Communicator {
         let kernels = Arc::new(OnceLock::new());
         let observed = record::Observed::new(&recorder, &kernels);
         health.observe(Box::new(move || observed.state()));
-        Ok(Communicator {
+        Communicator {
             rank,
             ranks,
             placement,
@@ -208,7 +228,7 @@ impl Communicator {
             crew,
             model,
             credits,
-            level: prepare::level(&config)?,
+            level,
             room: Room::of(local * threads, cores),
             background_room: Room::in_background(local * threads, cores),
             seat: Seat::of(local, cores),
@@ -223,7 +243,7 @@ impl Communicator {
             kernels,
             broken: None,
             config,
-        })
+        }
     }
 
     /// This rank's number.

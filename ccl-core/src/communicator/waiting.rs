@@ -4,7 +4,6 @@ use super::patience::{Patience, Wait};
 use super::routes::Routes;
 use super::{Communicator, record};
 use crate::clock::monotonic_ns;
-use crate::control::EndKind;
 use crate::engine::{Progress, Schedule, WaitOn};
 use crate::error::{Error, ErrorKind, RankList, Result};
 use crate::flight::{Entry, Reason};
@@ -16,9 +15,6 @@ use std::time::{Duration, Instant};
 /// A rank that has left may have done its part of a call before; for so long its last pieces, and
 /// last words, are waited for.
 const LAST_PIECES: Duration = Duration::from_millis(100);
-
-/// How long the control plane may take to know why a link is in disorder, also on a busy machine.
-const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// Why a call that waits may wait in vain.
 enum Trouble {
@@ -228,7 +224,7 @@ impl Communicator {
     pub(super) fn breaks(&mut self, error: Error) -> Error {
         let error = match error.kind() {
             // A peer that goes leaves its links in disorder; the control plane knows that it has gone, or will.
-            ErrorKind::Transport { peer, .. } => self.explanation(*peer).unwrap_or(error),
+            ErrorKind::Transport { peer, .. } => self.health.explanation(*peer).unwrap_or(error),
             // What the peer has asked for is known to the control plane.
             ErrorKind::Mismatch { peer, .. } => {
                 self.inquire(&Reason::Mismatch { by: self.rank, peer: *peer }).unwrap_or(error)
@@ -239,15 +235,6 @@ impl Communicator {
             stuck if stuck.is_empty() => error,
             stuck => error.noting(still_writing(&stuck)),
         }
-    }
-
-    /// What the control plane knows of a link with this peer. That of one which has left in order needs little explanation.
-    fn explanation(&self, peer: Option<Rank>) -> Option<Error> {
-        let soon = self.health.wait_for_error(LAST_PIECES);
-        soon.or_else(|| match self.health.who_left(peer) {
-            Some(_) => None,
-            None => self.health.wait_for_error(EXPLANATION),
-        })
     }
 
     /// Takes no more calls, for this reason, which the others are told where they do not know. Which ranks stand still in the middle
@@ -261,9 +248,7 @@ impl Communicator {
         if !stuck.is_empty() {
             tracing::error!(rank = self.rank, sequence = self.sequence, "{}", still_writing(&stuck));
         }
-        if self.health.is_well() {
-            self.health.end(EndKind::Failed, &cause);
-        }
+        self.health.give_up(&cause);
         self.broken.get_or_insert(cause);
         stuck
     }
