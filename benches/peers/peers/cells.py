@@ -2,6 +2,8 @@
 import dataclasses
 
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+OTHERS = ["reduce", "gather", "scatter", "send_recv"]
+"""Measured where they are asked for; out of place only."""
 PLACES = ["out", "in"]
 TYPES = ["float32", "float16", "bfloat16"]
 RANKS = [2, 4, 8]
@@ -44,16 +46,23 @@ def required(all_ranks=RANKS):
     return cells
 
 
+def others(all_ranks=RANKS):
+    """The cells that no target is about."""
+    places = [(ranks, collective) for ranks in all_ranks for collective in OTHERS]
+    return [Cell(*place, "out", "float32", size) for place in places for size in SOME_SIZES]
+
+
 def chosen(ranks=None, collectives=None, places=None, types=None, sizes=None):
-    """The required cells that fit. Numbers of ranks need not be among them, nor sizes: those are measured of every row
-    that fits."""
+    """The cells that fit: the required ones, and those of other collectives that are named. Numbers of ranks need not be
+    among them, nor sizes: those are measured of every row that fits."""
     fits = lambda cell: (
         (not ranks or cell.ranks in ranks)
         and (not collectives or cell.collective in collectives)
         and (not places or cell.place in places)
         and (not types or cell.type in types)
     )
-    cells = [cell for cell in required(ranks or RANKS) if fits(cell)]
+    cells = [*required(ranks or RANKS), *(others(ranks or RANKS) if collectives else [])]
+    cells = [cell for cell in cells if fits(cell)]
     if not sizes:
         return cells
     rows = dict.fromkeys(dataclasses.replace(cell, bytes=0) for cell in cells if cell.place != "each")

@@ -41,7 +41,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="benches/peers/run", description="Measures collectives of several libraries.")
     add = parser.add_argument
     add("--ranks", type=lambda t: [int(n) for n in t.split(",")], help="like 2,8 (2,4,8)")
-    add("--collectives", type=words(cells.COLLECTIVES), metavar="NAMES", help=",".join(cells.COLLECTIVES))
+    collectives = [*cells.COLLECTIVES, *cells.OTHERS]
+    add("--collectives", type=words(collectives), metavar="NAMES", help=",".join(collectives))
     add("--places", type=words([*cells.PLACES, "each"]), metavar="NAMES", help="out, in, each (single calls)")
     add("--types", type=words(cells.TYPES), metavar="NAMES", help=",".join(cells.TYPES))
     add("--sizes", type=lambda t: [cells.parse_size(s) for s in t.split(",")], help="like 8,1K,64M")

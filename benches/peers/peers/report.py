@@ -5,7 +5,7 @@ them is replaced. The names are those of `sections`."""
 import re
 import statistics
 
-from .cells import ALL_SIZES, COLLECTIVES, PLACES, RANKS, TYPES, Cell, required, short
+from .cells import ALL_SIZES, COLLECTIVES, OTHERS, PLACES, RANKS, TYPES, Cell, required, short
 from .configurations import LENT, MAPPED, ORDINARY, OUR_CONFIGURATIONS, OURS, PRELOADED
 from .targets import NOISE, ratio, targets
 
@@ -63,7 +63,7 @@ def every(results):
     """All cells, a table for each collective, place, type and number of ranks."""
     parts = []
     for ranks in sorted({cell.ranks for cell in results.samples}):
-        for collective in COLLECTIVES:
+        for collective in (*COLLECTIVES, *OTHERS):
             for place in (*PLACES, "each"):
                 for type in TYPES:
                     if cells := measured(results, ranks, collective, place, type):

@@ -13,8 +13,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-static const char *const collective_names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                          "all_to_all"};
+static const char *const collective_names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                          "broadcast",  "all_to_all", "reduce",
+                                                          "gather",     "scatter",    "send_recv"};
 static const char *const type_names[TYPES] = {"float32", "float16", "bfloat16"};
 static const size_t type_bytes[TYPES] = {4, 2, 2};
 
@@ -56,6 +57,7 @@ static struct cell parse(char *text) {
     char *bytes = strtok_r(NULL, ":", &rest), *end = bytes;
     cell.bytes = bytes ? strtoull(bytes, &end, 10) : 0;
     if (!cell.bytes || *end) fail("not a number of bytes", bytes ? bytes : "(none)");
+    if (cell.place == IN && cell.collective >= REDUCE) fail("not in place", collective_names[cell.collective]);
     return cell;
 }
 
@@ -106,12 +108,14 @@ static size_t differing(enum type type, const void *buffer, struct part part) {
 
 /* How many elements are sent and received for `count` of a call. */
 static size_t sent(const struct library *library, const struct call *call) {
-    bool parts = call->collective == REDUCE_SCATTER || call->collective == ALL_TO_ALL;
+    enum collective which = call->collective;
+    bool parts = which == REDUCE_SCATTER || which == ALL_TO_ALL || which == SCATTER;
     return parts ? call->count * (size_t)library->ranks : call->count;
 }
 
 static size_t received(const struct library *library, const struct call *call) {
-    bool parts = call->collective == ALL_GATHER || call->collective == ALL_TO_ALL;
+    enum collective which = call->collective;
+    bool parts = which == ALL_GATHER || which == ALL_TO_ALL || which == GATHER;
     return parts ? call->count * (size_t)library->ranks : call->count;
 }
 
@@ -127,14 +131,18 @@ static void fill(const struct library *library, const struct call *call) {
 }
 
 static size_t errors(const struct library *library, const struct call *call) {
+    enum collective which = call->collective;
     size_t wrong = 0, count = call->count, mine = (size_t)library->rank * count;
-    int sum = sum_of(library->ranks);
+    int sum = sum_of(library->ranks), before = (library->rank + library->ranks - 1) % library->ranks;
+    /* Only the root has a result. */
+    if (library->rank && (which == REDUCE || which == GATHER)) return 0;
     for (int peer = 0; peer < library->ranks; peer++) {
         struct part part = {(size_t)peer * count, count, peer, 0};
-        bool one = call->collective != ALL_GATHER && call->collective != ALL_TO_ALL;
-        if (call->collective == ALL_TO_ALL) part.from = mine;
-        if (one) part = (struct part){0, count, call->collective == BROADCAST ? 0 : sum, 0};
-        if (call->collective == REDUCE_SCATTER) part.from = mine;
+        bool one = which != ALL_GATHER && which != ALL_TO_ALL && which != GATHER;
+        if (one) part = (struct part){0, count, sum, 0};
+        if (which == BROADCAST || which == SCATTER) part.rank = 0;
+        if (which == SEND_RECV) part.rank = before;
+        if (which == ALL_TO_ALL || which == REDUCE_SCATTER || which == SCATTER) part.from = mine;
         wrong += differing(call->type, call->receive, part);
         if (one) break;
     }
@@ -155,7 +163,8 @@ static void *ordinary(size_t bytes) {
 
 static struct call place(const struct library *library, const struct cell *cell, char *first, char *second) {
     size_t elements = cell->bytes / type_bytes[cell->type], ranks = (size_t)library->ranks;
-    bool whole = cell->collective == ALL_REDUCE || cell->collective == BROADCAST;
+    enum collective which = cell->collective;
+    bool whole = which == ALL_REDUCE || which == BROADCAST || which == REDUCE || which == SEND_RECV;
     size_t count = whole ? elements : elements / ranks;
     if (!count) count = 1;
     size_t part = (size_t)library->rank * count * type_bytes[cell->type];

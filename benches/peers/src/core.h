@@ -10,8 +10,8 @@
  *   -w    measure a cell when a cache line takes LOW to HIGH nanoseconds from a core to another, and again if that has
  *         changed by its end; FILE has a page of zeros, where the ranks meet
  *
- * What a cell's bytes are: all_reduce and broadcast, the buffer; all_gather, all that a rank receives; reduce_scatter and
- * all_to_all, all that a rank sends.
+ * What a cell's bytes are: all_reduce, broadcast, reduce and send_recv, the buffer; all_gather and gather, all that a rank
+ * receives; reduce_scatter, all_to_all and scatter, all that a rank sends.
  *
  * `out` and `in` place: calls back to back fill batches of at least a millisecond, with a barrier before each; a batch's
  * time is that of the slowest rank. `each`: out of place, every call timed by itself, without a barrier between them. */
@@ -21,10 +21,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, COLLECTIVES };
+enum collective {
+    ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL,
+    /* Out of place only. The root of all is rank 0; `SEND_RECV` sends to the next rank and receives from the one before. */
+    REDUCE, GATHER, SCATTER, SEND_RECV,
+    COLLECTIVES
+};
 enum type { FLOAT32, FLOAT16, BFLOAT16, TYPES };
 
-/* One call. `count` is what a rank contributes: of an all-gather what it sends, of a reduce-scatter what it receives, of an
+/* One call. `count` is what a rank contributes: of gathers what it sends, of scatters what it receives, of an
  * all-to-all what it sends to each rank, else the whole buffer. In place, `send` and `receive` lie as NCCL has it, but see
  * `scatters_to_start`; a broadcast is always in place. */
 struct call {

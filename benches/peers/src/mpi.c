@@ -21,7 +21,6 @@ static bool prepare(void *context, const struct call *call) {
 }
 
 static void make(void *context, const struct call *call) {
-    (void)context;
     const void *send = call->in_place ? MPI_IN_PLACE : call->send;
     int count = (int)call->count;
     MPI_Datatype type = datatype(call->type);
@@ -33,6 +32,15 @@ static void make(void *context, const struct call *call) {
         break;
     case BROADCAST: MPI_Bcast(call->receive, count, type, 0, MPI_COMM_WORLD); break;
     case ALL_TO_ALL: MPI_Alltoall(send, count, type, call->receive, count, type, MPI_COMM_WORLD); break;
+    case REDUCE: MPI_Reduce(send, call->receive, count, type, MPI_SUM, 0, MPI_COMM_WORLD); break;
+    case GATHER: MPI_Gather(send, count, type, call->receive, count, type, 0, MPI_COMM_WORLD); break;
+    case SCATTER: MPI_Scatter(send, count, type, call->receive, count, type, 0, MPI_COMM_WORLD); break;
+    case SEND_RECV: {
+        const struct library *library = context;
+        int to = (library->rank + 1) % library->ranks, from = (library->rank + library->ranks - 1) % library->ranks;
+        MPI_Sendrecv(send, count, type, to, 0, call->receive, count, type, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        break;
+    }
     case COLLECTIVES: break;
     }
 }
@@ -61,6 +69,7 @@ int main(int argc, char **argv) {
     version[strcspn(version, "\n")] = 0;
     struct library library = {.version = version, .scatters_to_start = true, .prepare = prepare, .make = make,
                               .barrier = barrier, .largest = largest, .allocate = allocate};
+    library.context = &library;
     MPI_Comm_rank(MPI_COMM_WORLD, &library.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &library.ranks);
     measure(&library, argc, argv);

@@ -14,6 +14,7 @@ struct State {
     ccl::reduce_scatter_attr reduce_scatter = ccl::create_operation_attr<ccl::reduce_scatter_attr>();
     ccl::broadcast_attr broadcast = ccl::create_operation_attr<ccl::broadcast_attr>();
     ccl::alltoall_attr all_to_all = ccl::create_operation_attr<ccl::alltoall_attr>();
+    ccl::reduce_attr reduce = ccl::create_operation_attr<ccl::reduce_attr>();
     std::vector<size_t> counts;
 };
 
@@ -27,8 +28,9 @@ template <typename Attributes> void cached(Attributes &attributes, const std::st
     attributes.template set<ccl::operation_attr_id::to_cache>(true);
 }
 
-// The library keeps the schedule of a call that has a name.
+// The library keeps the schedule of a call that has a name. It has no gather and no scatter, and its sends wait for the receiver.
 bool prepare(void *context, const struct call *call) {
+    if (call->collective > REDUCE) return false;
     State &state = *static_cast<State *>(context);
     std::string name;
     for (size_t part : {size_t(call->collective), size_t(call->type), call->count, size_t(call->in_place)})
@@ -38,6 +40,7 @@ bool prepare(void *context, const struct call *call) {
     cached(state.reduce_scatter, name);
     cached(state.broadcast, name);
     cached(state.all_to_all, name);
+    cached(state.reduce, name);
     state.counts.assign(size_t(state.comm.size()), call->count);
     return true;
 }
@@ -59,7 +62,8 @@ void make(void *context, const struct call *call) {
         break;
     case BROADCAST: ccl::broadcast(receive, count, type, 0, state.comm, state.broadcast).wait(); break;
     case ALL_TO_ALL: ccl::alltoall(send, receive, count, type, state.comm, state.all_to_all).wait(); break;
-    case COLLECTIVES: break;
+    case REDUCE: ccl::reduce(send, receive, count, type, sum, 0, state.comm, state.reduce).wait(); break;
+    case GATHER: case SCATTER: case SEND_RECV: case COLLECTIVES: break;
     }
 }
 

@@ -8,7 +8,6 @@
 static const cclDataType_t types[TYPES] = {cclFloat32, cclFloat16, cclBfloat16};
 
 static void make(void *context, const struct call *call) {
-    (void)context;
     const void *send = call->send;
     void *receive = call->receive;
     size_t count = call->count;
@@ -19,6 +18,17 @@ static void make(void *context, const struct call *call) {
     case REDUCE_SCATTER: check(cclReduceScatter(send, receive, count, type, cclSum, comm, NULL)); break;
     case BROADCAST: check(cclBroadcast(send, receive, count, type, 0, comm, NULL)); break;
     case ALL_TO_ALL: check(cclAlltoAll(send, receive, count, type, comm, NULL)); break;
+    case REDUCE: check(cclReduce(send, receive, count, type, cclSum, 0, comm, NULL)); break;
+    case GATHER: check(cclGather(send, receive, count, type, 0, comm, NULL)); break;
+    case SCATTER: check(cclScatter(send, receive, count, type, 0, comm, NULL)); break;
+    case SEND_RECV: {
+        const struct library *library = context;
+        check(cclGroupStart());
+        check(cclSend(send, count, type, (library->rank + 1) % library->ranks, comm, NULL));
+        check(cclRecv(receive, count, type, (library->rank + library->ranks - 1) % library->ranks, comm, NULL));
+        check(cclGroupEnd());
+        break;
+    }
     case COLLECTIVES: break;
     }
 }
@@ -47,6 +57,7 @@ static int rank_main(int rank, int ranks, void *shared, int argc, char **argv) {
     snprintf(version, sizeof version, "rdmaccl (CCL %d)", number);
     struct library library = {.version = version, .rank = rank, .ranks = ranks, .make = make, .barrier = barrier,
                               .largest = largest, .allocate = allocate};
+    library.context = &library;
     measure(&library, argc, argv);
     check(cclCommDestroy(comm));
     return 0;

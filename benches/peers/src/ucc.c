@@ -88,12 +88,13 @@ static ucc_coll_args_t arguments(const struct call *call) {
     static const ucc_datatype_t types[TYPES] = {UCC_DT_FLOAT32, UCC_DT_FLOAT16, UCC_DT_BFLOAT16};
     static const ucc_coll_type_t collectives[COLLECTIVES] = {
         UCC_COLL_TYPE_ALLREDUCE, UCC_COLL_TYPE_ALLGATHER, UCC_COLL_TYPE_REDUCE_SCATTER, UCC_COLL_TYPE_BCAST,
-        UCC_COLL_TYPE_ALLTOALL};
+        UCC_COLL_TYPE_ALLTOALL, UCC_COLL_TYPE_REDUCE, UCC_COLL_TYPE_GATHER, UCC_COLL_TYPE_SCATTER};
     ucc_datatype_t type = types[call->type];
     size_t all = call->count * (size_t)ranks_, send = call->count, receive = call->count;
     char *to = call->receive;
-    if (call->collective == ALL_GATHER || call->collective == ALL_TO_ALL) receive = all;
-    if (call->collective == REDUCE_SCATTER || call->collective == ALL_TO_ALL) send = all;
+    enum collective which = call->collective;
+    if (which == ALL_GATHER || which == ALL_TO_ALL || which == GATHER) receive = all;
+    if (which == REDUCE_SCATTER || which == ALL_TO_ALL || which == SCATTER) send = all;
     /* In place, a reduce-scatter is told of the whole buffer. */
     if (call->collective == REDUCE_SCATTER && call->in_place) to = (char *)call->send, receive = all;
     ucc_coll_args_t args = {.coll_type = collectives[call->collective], .op = UCC_OP_SUM, .root = 0};
@@ -108,6 +109,7 @@ static ucc_coll_args_t arguments(const struct call *call) {
 
 static bool prepare(void *context, const struct call *call) {
     (void)context;
+    if (call->collective == SEND_RECV) return false;
     /* It knows the type, but cannot add its values: it says so on the error output only, and never comes to an end. */
     if (call->type == FLOAT16 && (call->collective == ALL_REDUCE || call->collective == REDUCE_SCATTER)) return false;
     ucc_coll_args_t args = arguments(call);
