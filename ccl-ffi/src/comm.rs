@@ -254,6 +254,19 @@ pub(crate) fn face(comm: cclComm_t) -> Result<Arc<Face>> {
     face.ok_or_else(|| COMMS.foreign(handle))
 }
 
+/// Looks at what is known about a communicator, without waiting for it.
+#[inline]
+pub(crate) fn look<T>(comm: cclComm_t, look: impl FnOnce(&Face) -> Result<T>) -> Result<T> {
+    let handle = comm as usize;
+    let slot = COMMS.find(handle)?;
+    let face = slot.held.face.lock();
+    slot.check(handle, &COMMS)?;
+    match &*face {
+        Some(face) => look(face),
+        None => Err(COMMS.foreign(handle)),
+    }
+}
+
 /// What `cclCommSetTimeout` has set last on a communicator, if it was called.
 pub(crate) fn timeout(comm: cclComm_t) -> Option<Duration> {
     COMMS.find(comm as usize).ok().and_then(|slot| slot.held.timeout())

@@ -5,7 +5,7 @@
 
 use crate::comm::{self, Content, Face, cclComm_t};
 use crate::init::environment;
-use crate::launch::{Issued, On};
+use crate::launch::{Calls, Issued, On};
 use crate::stream::Given;
 use ccl::device::{DeviceLine, Kind, Ready, driver};
 use ccl::{Communicator, Error, Operation, Result};
@@ -139,9 +139,10 @@ struct Part {
 
 /// Enqueues calls on device memory. Those of a group go together on each communicator; communicators do not wait for each other,
 /// since each has a thread of its own, or kernels.
-pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
+pub(crate) fn launch(calls: &mut Calls) -> Result<()> {
     let mut parts: Vec<Part> = Vec::new();
-    for Issued { comm, face, on, operation, limit } in calls {
+    for (Issued { comm, on, limit }, operation) in calls.drain() {
+        let face = comm::face(comm as cclComm_t)?;
         let On::Device { device, stream, has_pinned } = on else {
             let what = format!(
                 "a group with calls of rank {} on host memory and others on device memory",

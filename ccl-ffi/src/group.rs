@@ -1,24 +1,29 @@
 //! Groups: calls that one thread makes together.
 
 use crate::comm::cclComm_t;
-use crate::launch::{self, Issued};
+use crate::launch::{self, Calls, Issued};
 use crate::result::{cclResult_t, cclResult_t::cclSuccess, guard};
-use ccl::{Error, Result};
+use ccl::{Error, Operation, Result};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 thread_local! {
     /// How many `cclGroupStart`s of this thread are open.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<Group> = const { RefCell::new(Group::new()) };
 }
 
 /// What was called since the outermost `cclGroupStart`.
-#[derive(Default)]
 struct Group {
-    calls: Vec<Issued>,
+    calls: Calls,
     set_ups: Vec<SetUp>,
     error: Option<Error>,
+}
+
+impl Group {
+    const fn new() -> Group {
+        Group { calls: Calls::new(), set_ups: Vec::new(), error: None }
+    }
 }
 
 /// The making of a communicator, which waits for other ranks.
@@ -64,12 +69,14 @@ pub(crate) fn note(error: &Error) {
 }
 
 /// Makes a call, or keeps it for the end of the group.
-pub(crate) fn submit(call: Issued) -> Result<()> {
+pub(crate) fn submit(issued: Issued, operation: Operation<'static>) -> Result<()> {
     if is_open() {
-        GROUP.with_borrow_mut(|group| group.calls.push(call));
+        GROUP.with_borrow_mut(|group| group.calls.push(issued, operation));
         return Ok(());
     }
-    launch::launch(vec![call])
+    let mut calls = Calls::new();
+    calls.push(issued, operation);
+    launch::launch(&mut calls)
 }
 
 /// Makes a communicator and writes its handle, now or at the end of the group. What `make` is given writes a handle
@@ -135,12 +142,19 @@ pub extern "C" fn cclGroupEnd() -> cclResult_t {
             return Ok(());
         }
         OPEN.fetch_sub(1, Ordering::Relaxed);
-        let Group { calls, set_ups, error } = GROUP.take();
+        let Group { mut calls, set_ups, error } = GROUP.replace(Group::new());
         if let Some(error) = error {
             return Err(error);
         }
         run_set_ups(set_ups)?;
-        if calls.is_empty() { Ok(()) } else { launch::launch(calls) }
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let launched = launch::launch(&mut calls);
+        // The next group of this thread takes the same memory.
+        calls.clear();
+        GROUP.with_borrow_mut(|group| group.calls = calls);
+        launched
     })
 }
 

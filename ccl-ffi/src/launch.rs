@@ -10,14 +10,51 @@ use ccl::{Batch, Entered, Operation, Result, Stream, Turn, run_together};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A call whose arguments were checked, and which has no turn yet.
+/// Who makes a call whose arguments were checked, and which has no turn yet.
 pub(crate) struct Issued {
     pub(crate) comm: usize,
-    pub(crate) face: Arc<Face>,
     pub(crate) on: On,
-    pub(crate) operation: Operation<'static>,
     /// What was set when it was issued.
     pub(crate) limit: Option<Duration>,
+}
+
+/// Calls in the order in which they were issued: who makes each, and what it is.
+pub(crate) struct Calls {
+    issued: Vec<Issued>,
+    operations: Vec<Operation<'static>>,
+}
+
+impl Calls {
+    pub(crate) const fn new() -> Calls {
+        Calls { issued: Vec::new(), operations: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, issued: Issued, operation: Operation<'static>) {
+        self.issued.push(issued);
+        self.operations.push(operation);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.issued.is_empty()
+    }
+
+    /// Forgets them; the memory is there for others.
+    pub(crate) fn clear(&mut self) {
+        self.issued.clear();
+        self.operations.clear();
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Issued, Operation<'static>)> {
+        self.issued.drain(..).zip(self.operations.drain(..))
+    }
+
+    /// The communicator, if all calls are of one, its caller waits for all of them, and none has a limit of its own.
+    fn only_comm(&self) -> Option<cclComm_t> {
+        let comm = self.issued.first()?.comm;
+        let is_plain =
+            |call: &Issued| call.comm == comm && matches!(call.on, On::Caller) && call.limit.is_none();
+        self.issued.iter().all(is_plain).then_some(comm as cclComm_t)
+    }
 }
 
 /// What carries a call out.
@@ -40,17 +77,18 @@ pub(crate) fn issue(
     stream: cclStream_t,
     operation: impl FnOnce(&Face) -> Result<Operation<'static>>,
 ) -> Result<()> {
-    let face = comm::face(comm)?;
-    face.usable()?;
     let given = stream::find(stream)?;
-    let operation = operation(&face)?;
+    let (rank, operation) = comm::look(comm, |face| {
+        face.usable()?;
+        Ok((face.rank, operation(face)?))
+    })?;
     let on = match given {
-        given if device::is_here() => device::place(&operation, given, face.rank)?,
+        given if device::is_here() => device::place(&operation, given, rank)?,
         Given::Host(stream) => On::Stream(stream),
         _ => On::Caller,
     };
     let limit = comm::timeout(comm);
-    group::submit(Issued { comm: comm as usize, face, on, operation, limit })
+    group::submit(Issued { comm: comm as usize, on, limit }, operation)
 }
 
 /// The calls of a launch on one communicator, with their turn.
@@ -71,21 +109,25 @@ struct Work {
 
 /// Makes calls together: on this thread if one of them is without a stream, otherwise on the first stream's. The other
 /// streams wait there until it is done, as their order asks.
-pub(crate) fn launch(calls: Vec<Issued>) -> Result<()> {
-    if calls.iter().any(|call| matches!(call.on, On::Device { .. })) {
+pub(crate) fn launch(calls: &mut Calls) -> Result<()> {
+    if let Some(comm) = calls.only_comm() {
+        return comm::with(comm, |communicator| communicator.run_all(&calls.operations));
+    }
+    if calls.issued.iter().any(|call| matches!(call.on, On::Device { .. })) {
         return device::launch(calls);
     }
     let order = ccl::together();
     let mut parts: Vec<Part> = Vec::new();
     let mut streams: Vec<Arc<Stream>> = Vec::new();
     let mut caller_waits = false;
-    for Issued { comm, face, on, operation, limit } in calls {
+    for (Issued { comm, on, limit }, operation) in calls.drain() {
         match parts.iter_mut().find(|part| part.comm == comm) {
             Some(Part { work, .. }) => {
                 work.operations.push(operation);
                 work.limit = work.limit.into_iter().chain(limit).min();
             }
             None => {
+                let face = comm::face(comm as cclComm_t)?;
                 let (slot, turn) = comm::turn(comm as cclComm_t)?;
                 let work = Work { slot, operations: vec![operation], limit };
                 parts.push(Part { comm, face, turn, work });

@@ -39,6 +39,11 @@ impl Communicator {
         self.core().run_one(operation)
     }
 
+    /// Makes these calls together, as a [`Batch`] of them does.
+    pub fn run_all(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        self.core().run_all(operations)
+    }
+
     /// Sends `data` to rank `peer`, which must [`receive`](Communicator::receive) it. May return before the peer has it.
     /// Ranks that send to each other one by one may wait for ever: such transfers belong into a
     /// [`batch`](Communicator::batch).
@@ -99,7 +104,10 @@ impl<'b> Batch<'_, 'b> {
 
     /// Makes the calls, and returns when this rank's part of all of them is done.
     pub fn run(self) -> Result<()> {
-        run_together(vec![self])
+        match (self.limit, self.in_background) {
+            (None, false) => self.core.run_all(&self.operations),
+            _ => run_together(vec![self]),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
-//! After warm-up a small collective allocates nothing, on any rank, nor does a transfer, also where a rank
+//! After warm-up a small collective allocates nothing, on any rank, nor does a transfer or a group of them, also where a rank
 //! goes to sleep until its peers come, and where others want the cores so that ranks look for a better one.
 
-use ccl::{Communicator, ReduceOp};
+use bytemuck::{bytes_of, bytes_of_mut};
+use ccl::{Buffers, Communicator, DataType, Operation, ReduceOp};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -48,7 +49,7 @@ fn a_warm_small_call_allocates_nothing() {
         let send = [comm.rank() as f32; 2];
         let mut sum = [0.0; 2];
         let mut all = [0.0; 2 * RANKS as usize];
-        let mut passed = [0f32; 2];
+        let (mut passed, mut neighbours) = ([0f32; 2], [0f32; 2]);
         let mut calls = |comm: &mut Communicator, times: u32| {
             for _ in 0..times {
                 comm.all_reduce(&send, &mut sum, ReduceOp::Sum).unwrap();
@@ -63,6 +64,15 @@ fn a_warm_small_call_allocates_nothing() {
                 if comm.rank() > 0 {
                     comm.send(&passed, next).unwrap();
                 }
+                let (from, into) = (
+                    Buffers::new(bytes_of(&send), &mut []),
+                    Buffers::new(&[], bytes_of_mut(&mut neighbours)),
+                );
+                let exchange = [
+                    Operation::receive(previous, DataType::F32, 2, into),
+                    Operation::send(next, DataType::F32, 2, from),
+                ];
+                comm.run_all(&exchange).unwrap();
             }
         };
         calls(&mut comm, 20);
@@ -76,6 +86,7 @@ fn a_warm_small_call_allocates_nothing() {
         calls(&mut comm, 100);
         let allocated = ALLOCATIONS.get() - before;
         assert_eq!((sum, passed), ([3.0; 2], [0.0; 2]));
+        assert_eq!(neighbours, [((comm.rank() + RANKS - 1) % RANKS) as f32; 2]);
         allocated
     };
     let ranks = Communicator::local(RANKS).unwrap();

@@ -1,6 +1,6 @@
 //! Groups, transfers, uneven blocks and splits, between threads and driven by one thread.
 
-use ccl::{Blocks, Communicator, ErrorKind, ReduceOp, run_together};
+use ccl::{Blocks, Buffers, Communicator, DataType, ErrorKind, Operation, ReduceOp, run_together};
 use std::ops::Range;
 
 /// Runs `work` on `size` ranks, each on a thread of its own.
@@ -69,6 +69,38 @@ fn transfers_with_one_peer_keep_their_order_beside_collectives() {
         let mut word = [7u8];
         comm.broadcast(&mut word, 1).expect("the communicator goes on");
     });
+}
+
+#[test]
+fn groups_of_the_same_transfers_again_and_again_keep_their_order() {
+    // Short ones are over as soon as their pieces are there; long ones are not.
+    for len in [2, 50_000] {
+        on_ranks(3, |comm| {
+            let (rank, size) = (comm.rank(), comm.size());
+            let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+            for round in 0..20 {
+                let sent = [0, 1].map(|i| message(rank, next, 2 * round + i, len));
+                let mut received = [vec![0u64; len], vec![0; len]];
+                let [first, second] = &mut received;
+                let batch = comm.batch().receive(first, previous).send(&sent[0], next);
+                batch.send(&sent[1], next).receive(second, previous).run().expect("transfers");
+                for (i, data) in (0..).zip(&received) {
+                    assert_eq!(*data, message(previous, rank, 2 * round + i, len), "{rank} in round {round}");
+                }
+            }
+            // One that is wrong is found before any begins: the ranks agree on what comes next.
+            let (data, mut short) = (message(rank, next, 0, len), [0u8; 8]);
+            let wrong = [
+                Operation::send(next, DataType::U64, len, Buffers::new(bytemuck::cast_slice(&data), &mut [])),
+                Operation::receive(previous, DataType::U64, len, Buffers::new(&[], &mut short)),
+            ];
+            let error = comm.run_all(&wrong).expect_err("a buffer is too short");
+            assert!(matches!(error.kind(), ErrorKind::InvalidArgument { .. }), "{error}");
+            let mut received = vec![0u64; len];
+            comm.batch().send(&data, next).receive(&mut received, previous).run().expect("transfers");
+            assert_eq!(received, message(previous, rank, 0, len));
+        });
+    }
 }
 
 #[test]

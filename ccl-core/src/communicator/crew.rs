@@ -169,18 +169,38 @@ impl Communicator {
         if is_long && !is_nothing { threads } else { 1 }
     }
 
-    /// Starts all shares of a call.
+    /// Begins a call: all its shares, or, if it has but one, what can be done of it at once. Unless that was all of it, it is to be
+    /// stepped.
     #[inline]
-    pub(super) fn start(&mut self, prepared: &Prepared, number: u64) -> Result<()> {
-        let Prepared { schedule, task, shared, .. } = prepared;
-        let (own, tag) = (&mut self.plans.schedules[*schedule], prepared.tag(number));
-        if shared.is_empty() {
-            return own.start(task, tag, number);
+    pub(super) fn begin(
+        &mut self,
+        prepared: &Prepared,
+        number: u64,
+        buffers: &Buffers<'_>,
+    ) -> Result<Progress> {
+        match &prepared.shared {
+            Some(shared) => self.start_shares(prepared, shared, number).map(|()| Progress::Moved),
+            None => {
+                let own = &mut self.plans.schedules[prepared.schedule];
+                own.dash(&prepared.task, (prepared.tag(number), number), 0, &mut self.routes, buffers)
+            }
         }
+    }
+
+    /// Starts all shares of a call.
+    #[inline(never)]
+    pub(super) fn start_shares(
+        &mut self,
+        prepared: &Prepared,
+        shared: &[Arc<Task>],
+        number: u64,
+    ) -> Result<()> {
+        let Prepared { schedule, task, .. } = prepared;
+        let (own, tag) = (&mut self.plans.schedules[*schedule], prepared.tag(number));
         let of = shared.len() as u32 + 1;
         own.start_share(task, tag, number, Share { index: 0, of })?;
         let strands = self.crew.strands.iter_mut().filter_map(|strand| strand.schedules.get_mut(schedule));
-        strands.zip(&**shared).zip(1..).try_for_each(|((strand, task), index)| {
+        strands.zip(shared).zip(1..).try_for_each(|((strand, task), index)| {
             strand.start_share(task, tag, number, Share { index, of })
         })
     }

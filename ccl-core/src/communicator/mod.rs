@@ -397,13 +397,13 @@ impl Communicator {
     /// rank does not need may be empty.
     pub fn run(&mut self, call: &Call, buffers: Buffers<'_>) -> Result<()> {
         if self.has_devices && is_long(call) {
-            return self.run_all(vec![Operation::collective(*call, buffers)]);
+            return self.run_all(&[Operation::collective(*call, buffers)]);
         }
         self.usable()?;
         let index = self.index_of(call, buffers.is_in_place())?;
         let prepared = &self.plans.prepared[index];
         prepared.task.layout().check(&buffers)?;
-        if !prepared.shared.is_empty() {
+        if prepared.shared.is_some() {
             return self.run_shared(index, &buffers);
         }
         let (schedule, tag) = (prepared.schedule, prepared.tag(self.sequence));
@@ -418,14 +418,14 @@ impl Communicator {
 
     /// Makes a call whose blocks differ in length; the call's count is not looked at.
     pub fn run_uneven(&mut self, call: &Call, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
-        self.run_all(vec![Operation::uneven(*call, blocks.clone(), buffers)])
+        self.run_all(&[Operation::uneven(*call, blocks.clone(), buffers)])
     }
 
     /// [`run`](Communicator::run) for a prepared call that is shared out to threads.
     #[inline(never)]
     fn run_shared(&mut self, index: usize, buffers: &Buffers<'_>) -> Result<()> {
         let prepared = self.plans.prepared[index].clone();
-        self.start(&prepared, self.sequence)?;
+        self.begin(&prepared, self.sequence, buffers)?;
         let entry = record::begin(&self.recorder, &prepared.about, self.sequence);
         self.finish_shared(prepared.schedule, entry, buffers).map_err(|error| self.breaks(error))?;
         self.recorder.end(entry, monotonic_ns);

@@ -20,7 +20,7 @@ pub enum What {
     /// A collective with blocks of one length.
     Collective(Call),
     /// A collective whose blocks differ. The call's count is not looked at.
-    Uneven(Call, Blocks),
+    Uneven(Call, Box<Blocks>),
     /// To a rank, which receives it.
     Send(Transfer),
     /// From a rank, which sends it.
@@ -46,7 +46,7 @@ impl<'b> Operation<'b> {
 
     /// A collective whose blocks differ; [`Blocks`] says which take them, and the call's `count` is not looked at.
     pub fn uneven(call: Call, blocks: Blocks, buffers: Buffers<'b>) -> Operation<'b> {
-        Operation { what: What::Uneven(call, blocks), buffers }
+        Operation { what: What::Uneven(call, Box::new(blocks)), buffers }
     }
 
     /// Sends `count` elements of the send buffer to `peer`, whose group or call must receive as many of the same

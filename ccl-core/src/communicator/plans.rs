@@ -24,8 +24,8 @@ pub(super) struct PlanKey {
 pub(super) struct Prepared {
     pub(super) schedule: usize,
     pub(super) task: Arc<Task>,
-    /// The same for the other threads that it is shared out to.
-    pub(super) shared: Arc<[Arc<Task>]>,
+    /// The same for the other threads that it is shared out to, if it is.
+    pub(super) shared: Option<Arc<[Arc<Task>]>>,
     /// For the flight record; with the fingerprint, on top of which comes the call's number.
     pub(super) about: About,
 }
@@ -33,7 +33,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// A call that the caller's thread runs alone.
     pub(super) fn unshared(schedule: usize, task: Arc<Task>, about: About) -> Prepared {
-        Prepared { schedule, task, shared: Arc::default(), about }
+        Prepared { schedule, task, shared: None, about }
     }
 
     /// The tag of the call with this number.

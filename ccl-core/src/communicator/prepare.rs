@@ -121,8 +121,8 @@ impl Communicator {
         tracing::debug!(?call, algorithm, choice.tile_bytes, choice.predicted_ns, shares, "prepared");
         let caching = self.caching(&layout, in_place);
         let shared = match shares {
-            1 => Arc::default(),
-            _ => self.crew.tasks(schedule, &layout, reducer, caching)?,
+            1 => None,
+            _ => Some(self.crew.tasks(schedule, &layout, reducer, caching)?),
         };
         let task = self.plans.task(schedule, layout, reducer, caching)?;
         Ok(self.plans.add(call, in_place, Prepared { schedule, task, shared, about }))

@@ -12,7 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flight::Entry;
 use crate::kernels::Buffers;
 use crate::plan::Rank;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::slice;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,7 +33,7 @@ impl<'c, 'b> Member<'c, 'b> {
     /// These calls on this communicator.
     pub fn new(communicator: &'c mut Communicator, operations: Vec<Operation<'b>>) -> Member<'c, 'b> {
         let operations = match communicator.has_devices {
-            true => operations.into_iter().flat_map(Operation::cut).collect(),
+            true => pieces(&operations),
             false => operations,
         };
         Member { communicator, operations, limit: None, in_background: false }
@@ -51,13 +53,16 @@ impl<'c, 'b> Member<'c, 'b> {
 
     /// Prepares everything and starts nothing.
     fn line_up(self) -> Result<Run<'c, 'b>> {
-        let communicator = self.communicator;
-        let room = if self.in_background { communicator.background_room } else { communicator.room };
-        let mut run = Run { communicator, room, queues: Vec::new(), over: false };
-        run.communicator.limit = self.limit;
-        run.queues = run.communicator.line_up(self.operations)?;
-        Ok(run)
+        let room =
+            if self.in_background { self.communicator.background_room } else { self.communicator.room };
+        self.communicator.limit = self.limit;
+        Run::new(self.communicator, room, &self.operations)
     }
+}
+
+/// Operations, of which the long ones are cut.
+fn pieces<'b>(operations: &[Operation<'b>]) -> Vec<Operation<'b>> {
+    operations.iter().cloned().flat_map(Operation::cut).collect()
 }
 
 /// Makes all calls of a group, and returns when this process's part of all of them is done.
@@ -66,8 +71,12 @@ impl<'c, 'b> Member<'c, 'b> {
 /// of one peer and direction in order. The communicators may be ranks of one job: they are
 /// stepped in turn. An error in the middle breaks all communicators of the group.
 pub fn run_together(members: Vec<Member<'_, '_>>) -> Result<()> {
-    let mut runs = prepare(members)?;
-    match drive(&mut runs) {
+    run(&mut prepare(members)?)
+}
+
+/// Makes what is lined up.
+fn run(runs: &mut [Run<'_, '_>]) -> Result<()> {
+    match drive(runs) {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
             let error = runs[failed].communicator.breaks(error);
@@ -85,7 +94,7 @@ struct Run<'c, 'b> {
     communicator: &'c mut Communicator,
     /// On what core its calls wait.
     room: Room,
-    queues: Vec<Queue<'b>>,
+    queues: Queues<'b>,
     /// Whether all is done, and what it published is handed on.
     over: bool,
 }
@@ -96,6 +105,9 @@ impl Drop for Run<'_, '_> {
         self.communicator.limit = None;
     }
 }
+
+/// Those of a communicator; mostly they are a send and a receive, which shall not allocate.
+type Queues<'b> = SmallVec<[Queue<'b>; 2]>;
 
 /// Calls that wait for each other: the collectives of a communicator, or the transfers of one link.
 struct Queue<'b> {
@@ -121,7 +133,7 @@ struct Ready<'b> {
 }
 
 /// Puts a call at the end of its line.
-fn enqueue<'b>(queues: &mut Vec<Queue<'b>>, line: Line, ready: Ready<'b>) {
+fn enqueue<'b>(queues: &mut Queues<'b>, line: Line, ready: Ready<'b>) {
     match queues.iter_mut().find(|queue| queue.line == line) {
         Some(queue) => queue.later.push_back(ready),
         None => queues.push(Queue { line, next: Some(ready), later: VecDeque::new(), running: None }),
@@ -132,8 +144,7 @@ fn enqueue<'b>(queues: &mut Vec<Queue<'b>>, line: Line, ready: Ready<'b>) {
 /// group, so each member has a thread for it if there is anything to do. What ends one communicator ends the others, or
 /// they would wait for peers that may not come; an argument that is wrong ends none.
 fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>> {
-    let known = members.iter_mut().all(|m| m.operations.iter().all(|op| m.communicator.is_prepared(op)));
-    if known || members.len() < 2 {
+    if members.iter_mut().all(|m| m.operations.iter().all(|op| m.communicator.is_prepared(op))) {
         return members.into_iter().map(Member::line_up).collect();
     }
     let healths: Vec<_> = members.iter().map(|m| Arc::clone(&m.communicator.health)).collect();
@@ -222,7 +233,18 @@ fn drive(runs: &mut [Run<'_, '_>]) -> Result<(), (usize, Error)> {
     }
 }
 
-impl Run<'_, '_> {
+impl<'c, 'b> Run<'c, 'b> {
+    /// Prepares everything and starts nothing.
+    fn new(
+        communicator: &'c mut Communicator,
+        room: Room,
+        operations: &[Operation<'b>],
+    ) -> Result<Run<'c, 'b>> {
+        let mut run = Run { communicator, room, queues: Queues::new(), over: false };
+        run.communicator.line_up(operations, &mut run.queues)?;
+        Ok(run)
+    }
+
     /// Steps whatever can move. Queues that are empty are dropped.
     fn step(&mut self) -> Result<Progress> {
         let communicator = &mut *self.communicator;
@@ -261,9 +283,14 @@ impl Run<'_, '_> {
         entries.for_each(|entry| record::waits(&self.communicator.recorder, entry));
     }
 
+    /// Those of the calls that run.
+    fn schedules(&self) -> SmallVec<[usize; 2]> {
+        self.queues.iter().filter_map(|queue| Some(queue.running?.0)).collect()
+    }
+
     #[cold]
     fn awaits_neighbour(&mut self) -> bool {
-        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        let schedules = self.schedules();
         self.communicator.awaits_neighbour(&schedules)
     }
 
@@ -278,7 +305,7 @@ impl Run<'_, '_> {
     /// Looks at the peers' health and at the deadline.
     #[cold]
     fn watch(&mut self, waited: Duration) -> Result<()> {
-        let schedules: Vec<usize> = self.queues.iter().filter_map(|q| Some(q.running?.0)).collect();
+        let schedules = self.schedules();
         self.communicator.record_waits(&schedules, waited);
         self.communicator.watch(&schedules, waited)
     }
@@ -296,9 +323,19 @@ impl Queue<'_> {
                     };
                     self.next = self.later.pop_front();
                     let number = communicator.number(self.line);
-                    communicator.start(&prepared, number)?;
                     let entry = record::begin(&communicator.recorder, &prepared.about, number);
-                    *self.running.insert((prepared.schedule, buffers, entry))
+                    self.running = Some((prepared.schedule, buffers, entry));
+                    moved = true;
+                    match communicator.begin(&prepared, number, &buffers)? {
+                        Progress::Done => {
+                            communicator.recorder.end(entry, monotonic_ns);
+                            self.running = None;
+                            continue;
+                        }
+                        Progress::Moved => {}
+                        Progress::Blocked => return Ok(Progress::Moved),
+                    }
+                    (prepared.schedule, buffers, entry)
                 }
             };
             match communicator.step(schedule, &buffers)? {
@@ -316,8 +353,58 @@ impl Queue<'_> {
 
 impl Communicator {
     /// Makes calls together; see [`run_together`].
-    pub fn run_all(&mut self, operations: Vec<Operation<'_>>) -> Result<()> {
-        run_together(vec![Member::new(self, operations)])
+    pub fn run_all(&mut self, operations: &[Operation<'_>]) -> Result<()> {
+        self.usable()?;
+        let room = self.room;
+        if !self.are_known(operations)? {
+            let cut = self.has_devices.then(|| pieces(operations));
+            return run(slice::from_mut(&mut Run::new(self, room, cut.as_deref().unwrap_or(operations))?));
+        }
+        let mut queues = Queues::new();
+        self.begin_known(operations, &mut queues).map_err(|error| self.breaks(error))?;
+        match &*queues {
+            [] if !self.keeps() => Ok(()),
+            // What is left is one call, as if it were made by itself.
+            &[Queue { running: Some((schedule, buffers, entry)), next: None, .. }] => {
+                self.complete(schedule, Ok(Progress::Blocked), entry, &buffers)
+            }
+            _ => run(slice::from_mut(&mut Run { communicator: self, room, queues, over: false })),
+        }
+    }
+
+    /// Whether these are transfers like the last ones on their links.
+    fn are_known(&self, operations: &[Operation<'_>]) -> Result<bool> {
+        for operation in operations {
+            if !self.is_known(operation)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins transfers that are all known, those that send before those that receive. What is not over at once is left in queues.
+    fn begin_known<'b>(&mut self, operations: &[Operation<'b>], left: &mut Queues<'b>) -> Result<()> {
+        for begun in [Side::Send, Side::Receive] {
+            for operation in operations {
+                let Some((side, what)) = transfer_of(operation).filter(|(side, _)| *side == begun) else {
+                    continue;
+                };
+                let (line, buffers) = (Line::Transfers(what.peer, side), operation.buffers);
+                if left.iter().any(|queue| queue.line == line) {
+                    let prepared = self.prepare_transfer(side, &what)?;
+                    enqueue(left, line, Ready { prepared, buffers });
+                    continue;
+                }
+                let (schedule, entry, progress) = self.begin_transfer(side, &what, &buffers)?;
+                if progress == Progress::Done {
+                    self.recorder.end(entry, monotonic_ns);
+                } else {
+                    let running = Some((schedule, buffers, entry));
+                    left.push(Queue { line, next: None, later: VecDeque::new(), running });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The number of the next call of a line, which is about to be started.
@@ -356,21 +443,21 @@ impl Communicator {
     }
 
     /// Prepares the calls. Nothing is started, so an error leaves the communicator whole.
-    fn line_up<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<Queue<'b>>> {
+    fn line_up<'b>(&mut self, operations: &[Operation<'b>], queues: &mut Queues<'b>) -> Result<()> {
         self.usable()?;
-        let queues = self.prepare_all(operations);
+        let prepared = self.prepare_all(operations, queues);
         self.unnumbered = 0;
-        queues
+        prepared
     }
 
-    fn prepare_all<'b>(&mut self, operations: Vec<Operation<'b>>) -> Result<Vec<Queue<'b>>> {
+    fn prepare_all<'b>(&mut self, operations: &[Operation<'b>], queues: &mut Queues<'b>) -> Result<()> {
         if !operations.iter().all(|operation| self.is_open(operation)) {
-            self.open_ends_of(&operations)?;
+            self.open_ends_of(operations)?;
         }
-        let (mut queues, mut to_self) = (Vec::with_capacity(2), (Vec::new(), Vec::new()));
+        let mut to_self = (Vec::new(), Vec::new());
         for Operation { what, buffers } in operations {
-            let in_place = buffers.is_in_place();
-            let (line, prepared) = match &what {
+            let (buffers, in_place) = (*buffers, buffers.is_in_place());
+            let (line, prepared) = match what {
                 What::Collective(call) => {
                     let index = self.index_of(call, in_place)?;
                     (Line::Collectives, self.plans.prepared[index].clone())
@@ -396,7 +483,7 @@ impl Communicator {
             };
             prepared.task.layout().check(&buffers)?;
             self.unnumbered += u64::from(line == Line::Collectives);
-            enqueue(&mut queues, line, Ready { prepared, buffers });
+            enqueue(queues, line, Ready { prepared, buffers });
         }
         let (sends, receives) = to_self;
         if sends.len() != receives.len() {
@@ -414,9 +501,9 @@ impl Communicator {
             let buffers = Buffers::joined(&from, &into);
             let prepared = self.prepare_copy(&send, &receive, &buffers)?;
             prepared.task.layout().check(&buffers)?;
-            enqueue(&mut queues, Line::Copies, Ready { prepared, buffers });
+            enqueue(queues, Line::Copies, Ready { prepared, buffers });
         }
-        Ok(queues)
+        Ok(())
     }
 }
 

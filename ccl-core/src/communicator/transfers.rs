@@ -2,27 +2,25 @@
 
 use super::operation::{Operation, Transfer};
 use super::patience::Room;
-use super::plans::{CallHasher, Prepared};
+use super::plans::Prepared;
 use super::prepare::{Hosts, SHARED_FROM, refer_from};
 use super::together::transfer_of;
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
-use crate::engine::{Layout, Schedule};
+use crate::engine::{Layout, Progress, Schedule};
 use crate::error::{Error, Result};
-use crate::flight::{self, About};
+use crate::flight::{self, About, Entry};
 use crate::kernels::{Buffers, Reducer};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::transport::Offers;
 use crate::verify::May;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 
 /// Which side of a transfer this rank is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    Send,
-    Receive,
+    Send = 0,
+    Receive = 1,
 }
 
 impl Side {
@@ -54,7 +52,8 @@ impl Side {
 /// The ends of the links on which this rank sends or receives.
 #[derive(Default)]
 pub(super) struct Transfers {
-    ends: HashMap<(Rank, Side), End, BuildHasherDefault<CallHasher>>,
+    /// By peer, up to the last that a link goes to, and by side.
+    ends: Vec<[Option<Box<End>>; 2]>,
     /// The schedule that copies what a rank sends itself.
     copy: Option<usize>,
 }
@@ -68,9 +67,28 @@ struct End {
 }
 
 impl Transfers {
+    #[inline]
+    fn end(&self, peer: Rank, side: Side) -> Option<&End> {
+        self.ends.get(peer as usize)?[side as usize].as_deref()
+    }
+
+    #[inline]
+    fn end_mut(&mut self, peer: Rank, side: Side) -> Option<&mut End> {
+        self.ends.get_mut(peer as usize)?[side as usize].as_deref_mut()
+    }
+
+    fn insert(&mut self, peer: Rank, side: Side, end: End) {
+        let ends = peer as usize + 1;
+        if self.ends.len() < ends {
+            self.ends.resize_with(ends, Default::default);
+        }
+        self.ends[peer as usize][side as usize] = Some(Box::new(end));
+    }
+
     /// The number of the next transfer on an open end.
+    #[inline]
     pub(super) fn number(&mut self, peer: Rank, side: Side) -> u64 {
-        self.ends.get_mut(&(peer, side)).map_or(0, |end| {
+        self.end_mut(peer, side).map_or(0, |end| {
             end.issued += 1;
             end.issued - 1
         })
@@ -81,7 +99,7 @@ impl Communicator {
     /// How the flight record has the transfers of a group before their links are open: each as the next on its link.
     pub(super) fn about_transfers(&self, transfers: &[(Side, Transfer)]) -> Vec<(About, u64)> {
         let about = |&(side, ref what): &(Side, Transfer)| {
-            let number = self.transfers.ends.get(&(what.peer, side)).map_or(0, |end| end.issued);
+            let number = self.transfers.end(what.peer, side).map_or(0, |end| end.issued);
             let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
             (side.about(what, fingerprint), number)
         };
@@ -90,7 +108,7 @@ impl Communicator {
 
     /// Whether the link is open.
     pub(super) fn has_end(&self, peer: Rank, side: Side) -> bool {
-        peer == self.rank || self.transfers.ends.contains_key(&(peer, side))
+        peer == self.rank || self.transfers.end(peer, side).is_some()
     }
 
     /// Opens the links of a group's transfers, all at once: each peer may be waiting for any of them.
@@ -129,33 +147,56 @@ impl Communicator {
                 Offers::All => schedule.allow_offers(&program, &[may], 0)?,
             }
             let schedule = self.plans.keep(schedule);
-            self.transfers.ends.insert((peer, side), End { schedule, issued: 0, last: None });
+            self.transfers.insert(peer, side, End { schedule, issued: 0, last: None });
         }
         Ok(())
     }
 
-    /// Makes one call, outside of any group: for a send or a receive like the last one on its link nothing is worked out again.
+    /// Makes one call, outside of any group.
     pub fn run_one(&mut self, operation: Operation<'_>) -> Result<()> {
         self.usable()?;
-        let ready = transfer_of(&operation).and_then(|(side, what)| {
-            let End { schedule, issued, last } = self.transfers.ends.get_mut(&(what.peer, side))?;
-            let (last, prepared) = last.as_ref()?;
-            (*last == what).then_some((*schedule, issued, prepared))
+        let (Some((side, what)), true) = (transfer_of(&operation), self.is_known(&operation)?) else {
+            return self.run_all(&[operation]);
+        };
+        let begun = self.begin_transfer(side, &what, &operation.buffers);
+        let (schedule, entry, progress) = begun.map_err(|error| self.breaks(error))?;
+        self.complete(schedule, Ok(progress), entry, &operation.buffers)
+    }
+
+    /// Whether this is a transfer like the last one on its link, for which nothing has to be worked out again.
+    pub(super) fn is_known(&self, operation: &Operation<'_>) -> Result<bool> {
+        let last = transfer_of(operation).and_then(|(side, what)| {
+            self.transfers.end(what.peer, side)?.last.as_ref().filter(|(last, _)| *last == what)
         });
-        let Some((schedule, issued, prepared)) = ready else { return self.run_all(vec![operation]) };
-        prepared.task.layout().check(&operation.buffers)?;
+        last.map_or(Ok(false), |(_, prepared)| {
+            prepared.task.layout().check(&operation.buffers).map(|()| true)
+        })
+    }
+
+    /// Begins a transfer that is [known](Communicator::is_known), which is to be stepped unless it is over at once.
+    #[inline]
+    pub(super) fn begin_transfer(
+        &mut self,
+        side: Side,
+        what: &Transfer,
+        buffers: &Buffers<'_>,
+    ) -> Result<(usize, Entry, Progress)> {
+        let end = self.transfers.end_mut(what.peer, side);
+        let Some(End { schedule, issued, last: Some((_, prepared)) }) = end else {
+            return Err(unopened(what));
+        };
         let number = *issued;
         *issued += 1;
         let entry = record::begin(&self.recorder, &prepared.about, number);
-        let (own, tag) = (&mut self.plans.schedules[schedule], prepared.tag(number));
-        let begun = own.dash(&prepared.task, (tag, number), 0, &mut self.routes, &operation.buffers);
-        self.complete(schedule, begun, entry, &operation.buffers)
+        let (own, tag) = (&mut self.plans.schedules[*schedule], prepared.tag(number));
+        let progress = own.dash(&prepared.task, (tag, number), 0, &mut self.routes, buffers)?;
+        Ok((*schedule, entry, progress))
     }
 
     /// A transfer on an open end.
     #[inline]
     pub(super) fn prepare_transfer(&mut self, side: Side, what: &Transfer) -> Result<Prepared> {
-        match self.transfers.ends.get(&(what.peer, side)) {
+        match self.transfers.end(what.peer, side) {
             Some(End { last: Some((last, prepared)), .. }) if last == what => Ok(prepared.clone()),
             _ => self.prepare_new_transfer(side, what),
         }
@@ -168,9 +209,7 @@ impl Communicator {
         let reducer = self.copier(what.dtype)?;
         let caching = self.caching(&layout, false);
         let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
-        let end = self.transfers.ends.get_mut(&(what.peer, side)).ok_or_else(|| {
-            Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
-        })?;
+        let end = self.transfers.end_mut(what.peer, side).ok_or_else(|| unopened(what))?;
         let task = self.plans.task(end.schedule, layout, reducer, caching)?;
         let prepared = Prepared::unshared(end.schedule, task, side.about(what, fingerprint));
         end.last = Some((*what, prepared.clone()));
@@ -227,4 +266,8 @@ impl Communicator {
         let slot = self.model.slot_bytes;
         self.config.tile_bytes.map_or(slot, |bytes| bytes.clamp(dtype.size(), slot))
     }
+}
+
+fn unopened(what: &Transfer) -> Error {
+    Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
 }

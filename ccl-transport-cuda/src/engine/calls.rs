@@ -50,7 +50,7 @@ impl Engine {
                 What::Uneven(call, blocks) => {
                     lies_alike(call, blocks, &buffers)?;
                     let call = Call { count: 0, ..*call };
-                    collectives.push((Task::Uneven(call, blocks.clone()), 0, buffers));
+                    collectives.push((Task::Uneven(call, (**blocks).clone()), 0, buffers));
                 }
             }
         }
