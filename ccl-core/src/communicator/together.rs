@@ -135,6 +135,7 @@ struct Ready<'b> {
 /// Puts a call at the end of its line.
 fn enqueue<'b>(queues: &mut Queues<'b>, line: Line, ready: Ready<'b>) {
     match queues.iter_mut().find(|queue| queue.line == line) {
+        Some(queue) if queue.next.is_none() => queue.next = Some(ready),
         Some(queue) => queue.later.push_back(ready),
         None => queues.push(Queue { line, next: Some(ready), later: VecDeque::new(), running: None }),
     }
