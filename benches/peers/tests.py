@@ -50,6 +50,12 @@ class Cells(unittest.TestCase):
         chosen = cells.chosen(ranks=[3], collectives=["broadcast"], sizes=[12, 40])
         self.assertEqual(chosen, [Cell(3, "broadcast", "out", "float32", size) for size in (12, 40)])
 
+    def test_other_collectives_are_chosen_by_name_only(self):
+        self.assertEqual(cells.chosen(), cells.required())
+        chosen = cells.chosen(ranks=[4], collectives=["reduce", "send_recv"], sizes=[8])
+        self.assertEqual(chosen, [Cell(4, name, "out", "float32", 8) for name in ("reduce", "send_recv")])
+        self.assertEqual(cells.chosen(collectives=["reduce"], places=["in"]), [])
+
     def test_groups_hold_each_cell_once(self):
         grouped = measure.groups(cells.required())
         self.assertEqual(sorted(cell for group in grouped for cell in group), sorted(cells.required()))

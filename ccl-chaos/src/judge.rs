@@ -298,13 +298,8 @@ impl Bench<'_> {
         let since = |rank: Rank| {
             let record = self.of(rank);
             let own = record.fault().filter(|_| self.trial.is_culprit(rank));
-            // When rank 0 has given up, its root service ends with it, and nobody else can join; and of a split's
-            // ranks, those leave that have an error of the whole.
-            let may_leave = match failure.stage {
-                Stage::Join => rank == 0,
-                stage => stage.is_split(),
-            };
-            let left = record.gave_up(failure.at).filter(|_| may_leave);
+            // When rank 0 has given up, its root service ends with it, and nobody else can join.
+            let left = record.gave_up(failure.at).filter(|_| failure.stage == Stage::Join && rank == 0);
             Some((rank, own.or(record.exit()).or(left)?))
         };
         (0..self.trial.ranks).filter_map(since).filter(|(_, at)| *at <= failure.at).collect()

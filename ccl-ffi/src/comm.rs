@@ -247,16 +247,12 @@ fn face_in(slot: &Slot<Comm>) -> Option<Arc<Face>> {
 
 /// What is known about a communicator, without waiting for it.
 pub(crate) fn face(comm: cclComm_t) -> Result<Arc<Face>> {
-    let handle = comm as usize;
-    let slot = COMMS.find(handle)?;
-    let face = face_in(slot);
-    slot.check(handle, &COMMS)?;
-    face.ok_or_else(|| COMMS.foreign(handle))
+    look(comm, |face| Ok(Arc::clone(face)))
 }
 
 /// Looks at what is known about a communicator, without waiting for it.
 #[inline]
-pub(crate) fn look<T>(comm: cclComm_t, look: impl FnOnce(&Face) -> Result<T>) -> Result<T> {
+pub(crate) fn look<T>(comm: cclComm_t, look: impl FnOnce(&Arc<Face>) -> Result<T>) -> Result<T> {
     let handle = comm as usize;
     let slot = COMMS.find(handle)?;
     let face = slot.held.face.lock();

@@ -48,11 +48,12 @@ impl Calls {
         self.issued.drain(..).zip(self.operations.drain(..))
     }
 
-    /// The communicator, if all calls are of one, its caller waits for all of them, and none has a limit of its own.
+    /// The communicator, if all calls are of one, its caller waits for all of them, and their limit is still the one that is set.
     fn only_comm(&self) -> Option<cclComm_t> {
         let comm = self.issued.first()?.comm;
+        let limit = comm::timeout(comm as cclComm_t);
         let is_plain =
-            |call: &Issued| call.comm == comm && matches!(call.on, On::Caller) && call.limit.is_none();
+            |call: &Issued| call.comm == comm && matches!(call.on, On::Caller) && call.limit == limit;
         self.issued.iter().all(is_plain).then_some(comm as cclComm_t)
     }
 }
@@ -77,10 +78,9 @@ pub(crate) fn issue(
     stream: cclStream_t,
     operation: impl FnOnce(&Face) -> Result<Operation<'static>>,
 ) -> Result<()> {
-    let given = stream::find(stream)?;
-    let (rank, operation) = comm::look(comm, |face| {
+    let (rank, given, operation) = comm::look(comm, |face| {
         face.usable()?;
-        Ok((face.rank, operation(face)?))
+        Ok((face.rank, stream::find(stream)?, operation(face)?))
     })?;
     let on = match given {
         given if device::is_here() => device::place(&operation, given, rank)?,

@@ -28,7 +28,8 @@ template <typename Attributes> void cached(Attributes &attributes, const std::st
     attributes.template set<ccl::operation_attr_id::to_cache>(true);
 }
 
-// The library keeps the schedule of a call that has a name. It has no gather and no scatter, and its sends wait for the receiver.
+// The library keeps the schedule of a call that has a name. It has no gather and no scatter; its sends
+// and receives are not measured.
 bool prepare(void *context, const struct call *call) {
     if (call->collective > REDUCE) return false;
     State &state = *static_cast<State *>(context);

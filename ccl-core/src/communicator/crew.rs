@@ -189,12 +189,7 @@ impl Communicator {
 
     /// Starts all shares of a call.
     #[inline(never)]
-    pub(super) fn start_shares(
-        &mut self,
-        prepared: &Prepared,
-        shared: &[Arc<Task>],
-        number: u64,
-    ) -> Result<()> {
+    fn start_shares(&mut self, prepared: &Prepared, shared: &[Arc<Task>], number: u64) -> Result<()> {
         let Prepared { schedule, task, .. } = prepared;
         let (own, tag) = (&mut self.plans.schedules[*schedule], prepared.tag(number));
         let of = shared.len() as u32 + 1;

@@ -19,6 +19,7 @@ mod operation;
 mod patience;
 mod plans;
 mod prepare;
+mod queues;
 mod record;
 mod routes;
 mod side;

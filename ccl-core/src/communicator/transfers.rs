@@ -1,10 +1,9 @@
 //! Sends and receives: the ends that were opened, and preparing more.
 
-use super::operation::{Operation, Transfer};
+use super::operation::{Operation, Transfer, What};
 use super::patience::Room;
 use super::plans::Prepared;
 use super::prepare::{Hosts, SHARED_FROM, refer_from};
-use super::together::transfer_of;
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
@@ -270,4 +269,13 @@ impl Communicator {
 
 fn unopened(what: &Transfer) -> Error {
     Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
+}
+
+/// Which side of which transfer an operation is, if it is one.
+pub(super) fn transfer_of(operation: &Operation<'_>) -> Option<(Side, Transfer)> {
+    match &operation.what {
+        What::Send(transfer) => Some((Side::Send, *transfer)),
+        What::Receive(transfer) => Some((Side::Receive, *transfer)),
+        What::Collective(_) | What::Uneven(..) => None,
+    }
 }
