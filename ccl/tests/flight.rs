@@ -93,6 +93,22 @@ fn a_rank_that_waits_says_for_what() {
 }
 
 #[test]
+fn transfers_of_a_link_that_is_not_open_yet_have_their_numbers() {
+    let mut comms = Communicator::local(2).expect("two ranks");
+    let name = comms[0].state().communicator;
+    let mut late = comms.pop().expect("rank 1");
+    let mut early = comms.pop().expect("rank 0");
+    std::thread::scope(|scope| {
+        scope.spawn(move || early.batch().send(&[0u8; 2], 1).send(&[0i32; 3], 1).run().expect("sends"));
+        let state = watched(name, |state| state.running.len() == 2);
+        let mut running: Vec<_> = state.running.iter().map(|call| (call.sequence, call.count)).collect();
+        running.sort_unstable();
+        assert_eq!(running, [(0, 2), (1, 3)]);
+        late.batch().receive(&mut [0u8; 2], 0).receive(&mut [0i32; 3], 0).run().expect("receives");
+    });
+}
+
+#[test]
 fn more_communicators_than_the_page_holds_keep_their_records_to_themselves() {
     let config = Config::from_vars([("RDMACCL_FLIGHT_CALLS".into(), "4096".into())]).expect("a power of two");
     let one = || Communicator::builder().config(config.clone()).build().expect("one rank");

@@ -14,9 +14,10 @@ use crate::kernels::{Buffers, Reducer};
 use crate::plan::{Collective, Program, Rank, Spec};
 use crate::transport::Offers;
 use crate::verify::May;
+use std::collections::HashMap;
 
 /// Which side of a transfer this rank is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
     Send = 0,
     Receive = 1,
@@ -95,10 +96,16 @@ impl Transfers {
 }
 
 impl Communicator {
-    /// How the flight record has the transfers of a group before their links are open: each as the next on its link.
+    /// How the flight record has the transfers of a group before their links are open: those of a link in their order, as the next
+    /// on it.
     pub(super) fn about_transfers(&self, transfers: &[(Side, Transfer)]) -> Vec<(About, u64)> {
+        let mut numbers = HashMap::new();
         let about = |&(side, ref what): &(Side, Transfer)| {
-            let number = self.transfers.end(what.peer, side).map_or(0, |end| end.issued);
+            let next = numbers
+                .entry((what.peer, side))
+                .or_insert_with(|| self.transfers.end(what.peer, side).map_or(0, |end| end.issued));
+            let number = *next;
+            *next += 1;
             let fingerprint = fingerprint::of_transfer(self.identity, what.dtype, what.count);
             (side.about(what, fingerprint), number)
         };
