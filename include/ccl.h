@@ -572,6 +572,15 @@ cclResult_t cclSend(const void *sendbuff,
                     cclComm_t comm,
                     cclStream_t stream);
 
+// Says in `arrived` whether something that rank `peer` sends has come, 1 or 0, so that a `cclRecv` finds its beginning. It waits
+// for the calls that were issued before, and for nothing else. Before the first receive from `peer` is over, in which the two ranks open
+// their link, it is 0 (not in NCCL).
+//
+// `arrived` is NULL or writable.
+cclResult_t cclProbe(cclComm_t comm,
+                     int peer,
+                     int *arrived);
+
 // Receives `count` elements from rank `peer`, which must send as many of the same type.
 //
 // The buffer is as long as the count says.

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 import calls
 import memory
+import others
 import training
 
 HERE = Path(__file__).resolve().parent
@@ -40,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.ranks, options.repeats = "2", 1
-    busy = others()
+    busy = share_of_others()
     if busy > 0.1:
         print(f"warning: others use {busy:.0%} of this machine: nothing measured now says much", flush=True)
     results = {"busy": round(busy, 2), "torch": torch.__version__, "cores": os.cpu_count(), "ranks": {}}
@@ -54,7 +55,7 @@ def main() -> None:
         write(text, results)
 
 
-def others() -> float:
+def share_of_others() -> float:
     """The share of the cores that others use, before anything is measured."""
 
     def read() -> tuple[int, int]:
@@ -90,6 +91,7 @@ def one_rank(rank: int, ranks: int, options: argparse.Namespace, loop: Path | No
     sizes = [8, 1 << 20] if options.quick else SIZES
     found = {"all_reduce": calls.measure(groups, by_c, sizes, options.repeats)}
     found["own"] = calls.own_share()
+    found["others"] = others.measure(groups, sizes[:1] if options.quick else others.SIZES, options.repeats)
     dist.barrier()
     found["ddp"] = training.measure(groups, options.repeats, 3 if options.quick else 20)
     found["overlap"] = {}
@@ -126,6 +128,7 @@ def tables(results: dict, backend: str) -> str:
         if "C" in first:
             above = first[backend] - first["C"]
             lines.append(f"\nAbove the C ABI at 8 bytes: {above:.1f} µs; of a call that does nothing PyTorch takes {of['own']:.1f} µs.")
+        lines += [f"\nThe other calls, {ranks} ranks, µs per call (gloo ÷ it):\n", *table_of_others(of["others"], ours)]
         lines += [
             f"\nDDP, {ddp['megabytes']:.1f} MB of gradients in buckets of 1 MB, {ranks} ranks, ms per step:\n",
             "| | step | without communication | communication | of it beside computation |\n| --- | ---: | ---: | ---: | ---: |",
@@ -137,6 +140,18 @@ def tables(results: dict, backend: str) -> str:
         ratios = [f"gloo ÷ {name}: {ddp['gloo']['communication'] / ddp[name]['communication']:.1f}" for name in ours]
         lines.append(f"\nCommunication of DDP, {'; '.join(ratios)}\n")
     return "\n".join(lines)
+
+
+def table_of_others(rows: list[dict], ours: list[str]) -> list[str]:
+    sizes = sorted({row["bytes"] for row in rows})
+    at = {(row["call"], row["bytes"]): row for row in rows}
+    lines = [f"| | | {' | '.join(in_words(size) for size in sizes)} |", f"| --- | --- |{' ---: |' * len(sizes)}"]
+    for call in dict.fromkeys(row["call"] for row in rows):
+        for name in ours:
+            of_sizes = [at[call, size] for size in sizes]
+            cells = [f"{row[name]:.1f} ({row['gloo'] / row[name]:.1f})" for row in of_sizes]
+            lines.append(f"| {call} | {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def write(text: str, results: dict) -> None:

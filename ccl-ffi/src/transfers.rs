@@ -6,7 +6,8 @@ use crate::data_type::DataTypeArg;
 use crate::device;
 use crate::group;
 use crate::launch;
-use crate::result::{cclResult_t, guard_call};
+use crate::pointers::store;
+use crate::result::{cclResult_t, guard, guard_call};
 use crate::stream::cclStream_t;
 use ccl::{Buffers, Error, Operation, Result};
 use std::ffi::{c_int, c_void};
@@ -80,6 +81,22 @@ pub unsafe extern "C" fn cclSend(
         Arguments { send: sendbuff, recv: null_mut(), is_send: true, count, dtype: datatype, peer };
     // SAFETY: the function's contract.
     unsafe { arguments.run(comm, stream) }
+}
+
+/// Says in `arrived` whether something that rank `peer` sends has come, 1 or 0, so that a `cclRecv` finds its beginning. It waits
+/// for the calls that were issued before, and for nothing else. Before the first receive from `peer` is over, in which the two ranks open
+/// their link, it is 0 (not in NCCL).
+///
+/// # Safety
+/// `arrived` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclProbe(comm: cclComm_t, peer: c_int, arrived: *mut c_int) -> cclResult_t {
+    guard(|| {
+        let peer = buffers::rank("peer", peer)?;
+        let found = comm::with(comm, |communicator| communicator.has_arrived(peer))?;
+        // SAFETY: the function's contract.
+        unsafe { store(arrived, c_int::from(found), "arrived") }
+    })
 }
 
 /// Receives `count` elements from rank `peer`, which must send as many of the same type.

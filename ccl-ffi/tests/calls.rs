@@ -180,3 +180,46 @@ fn an_operator_is_made_for_its_communicator() {
     });
     destroy_all(&comms);
 }
+
+#[test]
+fn a_probe_tells_what_has_come() {
+    let comms = init_all::<2>();
+    let turn = std::sync::Barrier::new(2);
+    on_threads(&comms, |rank, comm| {
+        let probe = || {
+            let mut arrived = -1;
+            ok(cclProbe(comm, 1 - rank as i32, &mut arrived));
+            arrived
+        };
+        let mut word = [rank as u64];
+        assert_eq!(probe(), 0, "before the link is open");
+        for _ in 0..3 {
+            match rank {
+                0 => {
+                    ok(cclSend(word.as_ptr().cast(), 1, UINT64, 1, comm, 0));
+                    turn.wait();
+                }
+                _ => {
+                    ok(cclRecv(word.as_mut_ptr().cast(), 1, UINT64, 0, comm, 0));
+                    turn.wait();
+                    assert_eq!(word, [0]);
+                    assert_eq!(probe(), 0, "it has been taken");
+                }
+            }
+            turn.wait();
+            if rank == 0 {
+                ok(cclSend(word.as_ptr().cast(), 1, UINT64, 1, comm, 0));
+            } else {
+                while probe() == 0 {
+                    std::thread::yield_now();
+                }
+                ok(cclRecv(word.as_mut_ptr().cast(), 1, UINT64, 0, comm, 0));
+            }
+            turn.wait();
+        }
+        refused(cclProbe(comm, 2, &mut 0), INVALID_ARGUMENT, "rank 2 in a communicator of 2");
+        refused(cclProbe(comm, -1, &mut 0), INVALID_ARGUMENT, "peer");
+        refused(cclProbe(comm, 0, std::ptr::null_mut()), INVALID_ARGUMENT, "NULL");
+    });
+    destroy_all(&comms);
+}

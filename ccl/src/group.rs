@@ -52,6 +52,12 @@ impl Communicator {
         self.run_one(Operation::send(peer, T::TYPE, data.len(), buffers))
     }
 
+    /// Whether something that rank `peer` [sends](Communicator::send) has come, so that a receive finds its beginning; waits for
+    /// nothing. Never before the first receive from `peer`, in which the two open their link.
+    pub fn has_arrived(&mut self, peer: Rank) -> Result<bool> {
+        self.core().has_arrived(peer)
+    }
+
     /// Fills `data` with what rank `peer` [sends](Communicator::send), which must be as long.
     pub fn receive<T: Element>(&mut self, data: &mut [T], peer: Rank) -> Result<()> {
         let count = data.len();

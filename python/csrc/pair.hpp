@@ -11,6 +11,11 @@ namespace rdmaccl {
 constexpr int kSender = 0;
 constexpr int kReceiver = 1;
 
+// A message of so many bytes at the most is over for its sender when it is handed over, and wakes no thread at first.
+constexpr size_t kShort = 32 << 10;
+// Messages that may be under way so: each takes a piece for its header and one for its bytes, of which the transports hold 32 and more.
+constexpr size_t kMostUnanswered = 8;
+
 // Before a message's bytes.
 struct Header {
   int64_t tag;

@@ -43,10 +43,10 @@ bool Transfers::is_connecting() const {
 }
 
 void Transfers::run_door() {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   int next = 1;
   while (!is_closing_) {
-    changed_.wait(lock, [&] { return is_closing_ || needs_door() || is_connecting(); });
+    knock_.wait(lock, [&] { return is_closing_ || needs_door() || is_connecting(); });
     for (Pauses pauses; !is_closing_ && (needs_door() || is_connecting());) {
       const bool may_come = needs_door();
       lock.unlock();
@@ -71,7 +71,7 @@ void Transfers::run_door() {
         ++next;
         break;
       }
-      changed_.wait_for(lock, pauses.next(), [&] { return is_closing_; });
+      knock_.wait_for(lock, pauses.next(), [&] { return is_closing_; });
     }
   }
 }
@@ -99,31 +99,46 @@ void Transfers::fail_strangers(const std::exception_ptr& fault) {
 }
 
 void Transfers::run_receiver(End& end, int from, const cclUniqueId& id) {
-  std::exception_ptr failure;
-  bool is_orderly = false;
   try {
     end.communicator->join(id, kReceiver, 2);
-    while (wait_until_wanted(end, from)) {
-      if (!accept(end, from)) {
-        is_orderly = true;
-        raise("rdmaccl: rank " + std::to_string(from) + " has shut its process group down, and sends nothing more");
-      }
-    }
   } catch (...) {
-    failure = std::current_exception();
+    fail_receives(end, from, std::current_exception(), false);
   }
-  if (failure) {
-    fail_receives(end, from, failure, is_orderly);
+  Lock lock(mutex_);
+  end.is_busy = false;
+  while (true) {
+    end.changed.wait(lock, [&] {
+      return !end.is_busy && (is_closing_ || end.failure || (end.is_called && is_wanted(from)));
+    });
+    if (is_closing_ || end.failure) {
+      break;
+    }
+    end.is_busy = true;
+    lock.unlock();
+    read_one(end, from);
+    lock.lock();
+    release(end, is_wanted(from));
   }
+  lock.unlock();
   end.communicator->close();
 }
 
-bool Transfers::wait_until_wanted(End& end, int from) {
-  std::unique_lock lock(mutex_);
-  end.is_busy = false;
-  changed_.wait(lock, [&] { return is_closing_ || is_wanted(from); });
-  end.is_busy = !is_closing_;
-  return end.is_busy;
+bool Transfers::read_one(End& end, int from) {
+  bool is_orderly = false;
+  try {
+    if (accept(end, from)) {
+      if (!end.is_open) {
+        const std::lock_guard lock(mutex_);
+        end.is_open = true;
+      }
+      return true;
+    }
+    is_orderly = true;
+    raise("rdmaccl: rank " + std::to_string(from) + " has shut its process group down, and sends nothing more");
+  } catch (...) {
+    fail_receives(end, from, std::current_exception(), is_orderly);
+  }
+  return false;
 }
 
 bool Transfers::accept(End& end, int from) {
@@ -173,7 +188,6 @@ void Transfers::fail_receives(End& end, int from, const std::exception_ptr& erro
   std::list<Recv> failing;
   std::unique_lock lock(mutex_);
   end.failure = error;
-  end.is_busy = false;
   for (auto recv = receives_.begin(); recv != receives_.end();) {
     const auto next = std::next(recv);
     // A receive from anybody can still get something from the others if this one has left in order.

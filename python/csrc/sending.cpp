@@ -13,6 +13,18 @@ void Transfers::connect_to(End& end, int to) {
   end.communicator->join(invitation.id, kSender, 2);
 }
 
+void Transfers::settle(End& end, int to, size_t most, milliseconds limit) {
+  while (end.unanswered.size() > most) {
+    Answer answer{};
+    take(*end.communicator, &answer, sizeof answer, kReceiver, limit, "rdmaccl:send");
+    const auto sent = end.unanswered.front();
+    end.unanswered.pop_front();
+    if (answer.room != sent) {
+      std::rethrow_exception(mismatch(rank_, to, sent, answer.room));
+    }
+  }
+}
+
 void Transfers::deliver(End& end, const Send& message, int to) {
   const auto limit = message.work->getTimeout();
   message.cargo.load();
@@ -22,11 +34,9 @@ void Transfers::deliver(End& end, const Send& message, int to) {
   if (message.bytes > 0) {
     put(pair, message.cargo.data(), message.bytes, kReceiver, limit, "rdmaccl:send");
   }
-  Answer answer{};
-  take(pair, &answer, sizeof answer, kReceiver, limit, "rdmaccl:send");
-  if (answer.room != message.bytes) {
-    std::rethrow_exception(mismatch(rank_, to, message.bytes, answer.room));
-  }
+  end.unanswered.push_back(message.bytes);
+  const bool is_short = message.bytes <= kShort && end.is_open;
+  settle(end, to, is_short ? kMostUnanswered : 0, limit);
 }
 
 std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
@@ -37,6 +47,10 @@ std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
       end.is_connecting = false;
     }
     deliver(end, message, to);
+    if (!end.is_open) {
+      const std::lock_guard lock(mutex_);
+      end.is_open = true;
+    }
     return nullptr;
   } catch (...) {
     const auto error = std::current_exception();
@@ -52,24 +66,33 @@ std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
   }
 }
 
+void Transfers::carry_next(End& end, int to, Lock& lock) {
+  std::optional<Send> message(std::move(end.queue.front()));
+  end.queue.pop_front();
+  end.is_busy = true;
+  lock.unlock();
+  const auto error = send_one(end, *message, to);
+  const auto work = message->work;
+  // What was sent goes before anybody learns that it was.
+  message.reset();
+  lock.lock();
+  release(end, !end.queue.empty());
+  lock.unlock();
+  work->done(error);
+  lock.lock();
+}
+
 void Transfers::run_sender(End& end, int to) {
-  std::unique_lock lock(mutex_);
-  while (!end.failure) {
-    changed_.wait(lock, [&] { return is_closing_ || !end.queue.empty(); });
-    if (is_closing_) {
+  Lock lock(mutex_);
+  end.is_busy = false;
+  while (true) {
+    end.changed.wait(lock, [&] {
+      return !end.is_busy && (is_closing_ || end.failure || (end.is_called && !end.queue.empty()));
+    });
+    if (is_closing_ || end.failure) {
       break;
     }
-    std::optional<Send> message(std::move(end.queue.front()));
-    end.queue.pop_front();
-    end.is_busy = true;
-    lock.unlock();
-    const auto error = send_one(end, *message, to);
-    const auto work = message->work;
-    // What was sent goes before anybody learns that it was.
-    message.reset();
-    work->done(error);
-    lock.lock();
-    end.is_busy = false;
+    carry_next(end, to, lock);
   }
   const bool says_goodbye = !end.is_connecting && !end.failure;
   end.is_connecting = false;
@@ -85,6 +108,8 @@ void Transfers::run_sender(End& end, int to) {
   if (says_goodbye) {
     const Header last{0, 0, 1};
     try {
+      // What was handed over is lost to a receiver that has not taken it before this rank goes.
+      settle(end, to, 0, settings_.timeout);
       put(*end.communicator, &last, sizeof last, kReceiver, milliseconds(1000), "rdmaccl:leaving");
     } catch (...) {
       // The receiver learns by other ways that nothing comes any more.

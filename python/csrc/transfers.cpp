@@ -12,9 +12,13 @@ int TransferWork::sourceRank() const {
 
 bool TransferWork::wait(milliseconds timeout) {
   const auto limit = timeout > kNoTimeout ? timeout : getTimeout();
+  const auto transfers = transfers_.lock();
+  // Who carries a message may have to wait for as long as the transfer may take.
+  if (transfers && limit >= getTimeout() && !isCompleted()) {
+    transfers->attend(*this);
+  }
   if (!ends_within(limit)) {
     const auto error = failure(too_late(limit));
-    const auto transfers = transfers_.lock();
     if (!transfers || !transfers->give_up(*this, error)) {
       std::rethrow_exception(error);
     }
@@ -45,13 +49,19 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
   if (end.failure) {
     std::rethrow_exception(end.failure);
   }
+  work->transfers_ = weak_from_this();
+  work->peer_ = to;
+  work->is_send_ = true;
   end.queue.push_back({std::move(work), std::move(cargo), bytes, tag});
   if (!end.thread.joinable()) {
     end.is_connecting = true;
     end.thread = thread([&end, to](Transfers& self) { self.run_sender(end, to); });
     open_door();
+  } else if (bytes > kShort || !end.is_open) {
+    call(end);
+  } else {
+    leave_to_watch();
   }
-  changed_.notify_all();
 }
 
 void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t bytes, int from, int tag) {
@@ -59,6 +69,7 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
   std::unique_lock lock(mutex_);
   TORCH_CHECK(!is_closing_, "rdmaccl: a receive on a process group that was shut down");
   work->transfers_ = weak_from_this();
+  work->peer_ = from;
   Recv recv{std::move(work), std::move(cargo), bytes, from, tag};
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
     if (recv.takes(kept->from, kept->tag)) {
@@ -74,13 +85,25 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
     std::rethrow_exception(end->second.failure);
   }
   receives_.push_back(std::move(recv));
+  if (from < 0) {
+    for (auto& [rank, other] : receivers_) {
+      call(other);
+    }
+  } else if (end != receivers_.end()) {
+    if (bytes > kShort || !end->second.is_open) {
+      call(end->second);
+    } else {
+      leave_to_watch();
+    }
+  }
   open_door();
-  changed_.notify_all();
 }
 
 void Transfers::open_door() {
   if (!door_.joinable()) {
     door_ = thread([](Transfers& self) { self.run_door(); });
+  } else if (needs_door() || is_connecting()) {
+    knock_.notify_one();
   }
 }
 
@@ -153,6 +176,7 @@ void part_with(std::thread& thread) {
 
 void Transfers::close() {
   std::unique_lock lock(mutex_);
+  carry_short(lock);
   is_closing_ = true;
   for (auto* ends : {&senders_, &receivers_}) {
     for (auto& [rank, end] : *ends) {
@@ -162,14 +186,21 @@ void Transfers::close() {
       }
     }
   }
-  changed_.notify_all();
+  for (auto* ends : {&senders_, &receivers_}) {
+    for (auto& [rank, end] : *ends) {
+      end.changed.notify_one();
+    }
+  }
+  knock_.notify_one();
+  watched_.notify_one();
   auto open = std::move(receives_);
   receives_.clear();
   lock.unlock();
   for (auto& recv : open) {
     finish(recv, -1, failure("rdmaccl: the process group was shut down before this receive was over"));
   }
-  // The doorkeeper first: it makes receivers.
+  part_with(watch_);
+  // The doorkeeper before the ends: it makes receivers.
   part_with(door_);
   for (auto* ends : {&senders_, &receivers_}) {
     for (auto& [rank, end] : *ends) {

@@ -2,8 +2,12 @@
 //
 // The library matches transfers of a pair by their order; PyTorch matches by tags, lets sends and receives of a pair be issued in any
 // order, and has receives from any rank. So each ordered pair of ranks that talk has a communicator of two, made when it is
-// first needed, with a thread at each end. A message is a header, its bytes, and the receiver's answer, which ends the send. The receiver
+// first needed, with a thread at each end. A message is a header, its bytes, and the receiver's answer. The send of a long message ends with
+// it; a short one is over when it is handed over, as long as not too many answers are owed. The receiver
 // reads messages while a receive is open that they may be for; what comes with another tag is kept.
+//
+// Who waits for a transfer carries it himself where nobody else has begun to; the threads carry what nobody waits for. To wake one takes ten
+// times as long as a short message, so for a short one none is woken: a watch does it a moment later, should nobody have come to wait.
 #pragma once
 
 #include "cargo.hpp"
@@ -33,8 +37,10 @@ class TransferWork final : public RdmacclWork {
  private:
   friend class Transfers;
   std::atomic<int> source_ = -1;
-  // Of a receive: what it is given up at.
+  // Where it is made; the other rank, negative for anybody; and whether it sends. Set when it is issued.
   std::weak_ptr<Transfers> transfers_;
+  int peer_ = -1;
+  bool is_send_ = false;
 };
 
 class Transfers : public std::enable_shared_from_this<Transfers> {
@@ -88,13 +94,27 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
 
     std::unique_ptr<Communicator> communicator;
     std::thread thread;
+    // What the thread waits for.
+    std::condition_variable changed;
     // Why nothing goes here any more.
     std::exception_ptr failure;
     std::deque<Send> queue;
-    // Waits for the peer, or may do so at any moment.
-    bool is_busy = false;
+    // Somebody carries messages, and may wait for the peer at any moment: at first the thread, which meets the peer. Nobody else touches the
+    // communicator, and `unanswered`.
+    bool is_busy = true;
+    // The thread is wanted.
+    bool is_called = true;
+    // A message has gone all its way, so others than the thread may carry the next.
+    bool is_open = false;
     // Of a sender: it has not met its receiver yet.
     bool is_connecting = false;
+    // Of a sender: the bytes of messages whose answers are still to come.
+    std::deque<size_t> unanswered;
+
+    // Whether whoever comes may carry a message. Under the lock.
+    bool is_free() const {
+      return is_open && !is_busy && !failure;
+    }
   };
 
   // Starts a thread, which keeps this object. The last of a process group may go in what a thread's own work calls back.
@@ -102,21 +122,43 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   std::thread thread(Work work) {
     return std::thread([self = shared_from_this(), work = std::move(work)] { work(*self); });
   }
+  using Lock = std::unique_lock<std::mutex>;
+
   // The threads' work.
   void run_sender(End& end, int to);
   void run_receiver(End& end, int from, const cclUniqueId& id);
   void run_door();
   void open_door();
+  void run_watch();
+
+  // What somebody does who waits for a transfer: carries it, if nobody else has begun to.
+  void attend(const TransferWork& work);
+  void attend_send(const TransferWork& work, End& end, Lock& lock);
+  void attend_receive(const TransferWork& work, End& end, Lock& lock);
+  // Carries the short messages that nobody has begun to carry, as far as nothing is to be waited for.
+  void carry_short(Lock& lock);
+  // Under the lock, as the next three: wakes an end's thread.
+  static void call(End& end);
+  // Leaves an end to whoever comes to wait, and to the watch.
+  void leave_to_watch();
+  // Calls the threads of ends with something to do that nobody has begun.
+  bool call_for_forgotten();
+  // After somebody has carried something: to the thread, if there is more for it.
+  void release(End& end, bool has_more);
 
   Settings pair_settings(int from, int to) const;
   void connect_to(End& end, int to);
+  // Takes answers until so many are owed.
+  void settle(End& end, int to, size_t most, milliseconds limit);
   void deliver(End& end, const Send& message, int to);
   // Connects if need be, and delivers; why it has failed.
   std::exception_ptr send_one(End& end, const Send& message, int to);
-  // Whether there is a receive that this one's messages may be for; false when everything ends.
-  bool wait_until_wanted(End& end, int from);
+  // Carries the first message of the queue. Under the lock, which it gives back meanwhile.
+  void carry_next(End& end, int to, Lock& lock);
   // Reads one message; false if there are no more.
   bool accept(End& end, int from);
+  // The same by whoever has the end; false if it was the last, for whatever reason, and then the receives have failed.
+  bool read_one(End& end, int from);
   // Takes the first receive that such a message is for. Under the lock, as the next three.
   std::optional<Recv> claim(int from, int tag);
   bool is_wanted(int from) const;
@@ -138,7 +180,6 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   const std::function<std::exception_ptr()> fault_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   bool is_closing_ = false;
   std::list<Recv> receives_;
   std::list<Kept> kept_;
@@ -147,6 +188,11 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   std::map<int, End> receivers_;
   // Lets in those who want to send to this rank, and watches over the group while somebody is waited for.
   std::thread door_;
+  std::condition_variable knock_;
+  // Looks whether anything is left that nobody carries, often while there were short transfers a moment ago.
+  std::thread watch_;
+  std::condition_variable watched_;
+  int looks_left_ = 0;
 };
 
 }  // namespace rdmaccl

@@ -40,6 +40,10 @@ class RdmacclWork : public c10d::Work {
   uint64_t getSequencenumber() const override;
   // An override since torch 2.15.
   milliseconds getTimeout() const;
+  // Without the lock; a moment late.
+  bool has_ended() const {
+    return ended_.load(std::memory_order_acquire);
+  }
 
  protected:
   // Waits for the end for so long; zero: as long as it takes. Whether it has come.
@@ -54,10 +58,6 @@ class RdmacclWork : public c10d::Work {
   c10::IValue value() const;
 
  private:
-  // Without the lock; a moment late.
-  bool has_ended() const {
-    return ended_.load(std::memory_order_acquire);
-  }
   void tell(c10::ivalue::Future& future) const;
   // The device that the outputs are on, if it is not the host.
   std::vector<c10::Device> devices() const;

@@ -1,5 +1,7 @@
 """send and recv: every type, any order, tags, any source, both ways at once, batches."""
 
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -113,6 +115,41 @@ class Transfers(Ranks):
         dist.send(torch.full((5,), float(self.rank)), self.right, tag=8)
         receive.wait()
         self.same(found, torch.full((5,), float(self.left)), "transfer")
+
+    def test_more_short_ones_than_are_left_unanswered(self) -> None:
+        """Forty each way at once, waited for from both ends: a sender must not need what it has not taken yet."""
+        found = [torch.empty(10) for _ in range(40)]
+        sends = [dist.isend(torch.full((10,), 100.0 * self.rank + at), self.right) for at in range(40)]
+        receives = [dist.irecv(one, self.left) for one in found]
+        for work in (*sends[::-1], *receives[::2], *receives[1::2]):
+            work.wait()
+        for at, one in enumerate(found):
+            self.same(one, torch.full((10,), 100.0 * self.left + at), at)
+
+    def test_send_that_nobody_waits_for(self) -> None:
+        """It leaves although its sender only waits for word from the receiver, which comes another way."""
+        store = dist.distributed_c10d._get_default_store()
+        for turn in range(3):
+            if self.rank % 2 == 0:
+                send = dist.isend(torch.full((7,), float(turn)), self.rank + 1)
+                store.wait([f"taken {turn} {self.rank + 1}"])
+                send.wait()
+            else:
+                found = torch.empty(7)
+                dist.recv(found, self.rank - 1)
+                self.same(found, torch.full((7,), float(turn)), turn)
+                store.set(f"taken {turn} {self.rank}", "")
+
+    def test_receive_that_is_only_looked_at(self) -> None:
+        for turn in range(3):
+            found = torch.empty(7)
+            receive = dist.irecv(found, self.left)
+            send = dist.isend(torch.full((7,), float(self.rank + turn)), self.right)
+            end = time.monotonic() + 20
+            while not (receive.is_completed() and send.is_completed()):
+                self.assertLess(time.monotonic(), end, "it never ends")
+                time.sleep(0.001)
+            self.same(found, torch.full((7,), float(self.left + turn)), turn)
 
     def test_batch(self) -> None:
         found = {peer: torch.empty(peer + 1) for peer in self.others}

@@ -122,10 +122,7 @@ impl Communicator {
         let mut missing = Vec::new();
         for (peer, side) in wanted {
             if peer >= self.ranks {
-                return Err(Error::invalid(
-                    format!("a transfer with rank {peer} in a communicator of {}", self.ranks),
-                    format!("give a rank from 0 to {}", self.ranks - 1),
-                ));
+                return Err(stranger(peer, self.ranks));
             }
             if !self.has_end(peer, side) && !missing.contains(&(peer, side)) {
                 missing.push((peer, side));
@@ -167,6 +164,21 @@ impl Communicator {
         let begun = self.begin_transfer(side, &what, &operation.buffers);
         let (schedule, entry, progress) = begun.map_err(|error| self.breaks(error))?;
         self.complete(schedule, Ok(progress), entry, &operation.buffers)
+    }
+
+    /// Whether something that `peer` sends has come, so that a receive finds its beginning. Never before the first receive
+    /// from `peer`, in which the two open their link.
+    pub fn has_arrived(&mut self, peer: Rank) -> Result<bool> {
+        self.usable()?;
+        if peer >= self.ranks {
+            return Err(stranger(peer, self.ranks));
+        }
+        let Some(end) = self.transfers.end(peer, Side::Receive) else { return Ok(false) };
+        let arrived = self.plans.schedules[end.schedule].has_arrivals(&mut self.routes);
+        // What was published may be what the peer waits for.
+        let arrived =
+            arrived.and_then(|arrived| if arrived { Ok(true) } else { self.flush().map(|_| false) });
+        arrived.map_err(|error| self.breaks(error))
     }
 
     /// Whether this is a transfer like the last one on its link, for which nothing has to be worked out again.
@@ -272,6 +284,13 @@ impl Communicator {
         let slot = self.model.slot_bytes;
         self.config.tile_bytes.map_or(slot, |bytes| bytes.clamp(dtype.size(), slot))
     }
+}
+
+fn stranger(peer: Rank, ranks: u32) -> Error {
+    Error::invalid(
+        format!("a transfer with rank {peer} in a communicator of {ranks}"),
+        format!("give a rank from 0 to {}", ranks - 1),
+    )
 }
 
 fn unopened(what: &Transfer) -> Error {

@@ -9,7 +9,7 @@ use super::task::Task;
 use crate::error::{Error, Result};
 use crate::kernels::{self, Direction, PieceMut, Slab};
 use crate::plan::{Rank, Spec};
-use crate::transport::{ReceiverId, SenderId};
+use crate::transport::{Fabric, ReceiverId, SenderId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -188,6 +188,18 @@ impl Schedule {
             let share = self.share.tiles(run.tiles);
             (done + (lane.tile - share.start) as u64, all + share.len() as u64)
         })
+    }
+
+    /// Whether a piece has come on one of the links that it receives on.
+    pub fn has_arrivals(&self, fabric: &mut impl Fabric) -> Result<bool> {
+        for operand in &self.machine.operands {
+            if let Operand::Receive { from, .. } = *operand
+                && fabric.peek(from)?.is_some()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Begins a call of a task of this schedule; the call before must be done. Every piece of it carries `tag`, the

@@ -243,6 +243,7 @@ unsafe extern "C" {
         comm: Comm,
         stream: Stream,
     ) -> c_int;
+    pub safe fn cclProbe(comm: Comm, peer: c_int, arrived: *mut c_int) -> c_int;
     pub safe fn cclAllGatherV(
         send: *const c_void,
         count: usize,
@@ -404,7 +405,7 @@ pub fn on_threads(comms: &[Comm], work: impl Fn(usize, Comm) + Sync) {
 pub type OnComm = (&'static str, fn(Comm, Stream) -> c_int);
 
 /// All of them.
-pub const ON_COMM: [OnComm; 35] = [
+pub const ON_COMM: [OnComm; 36] = [
     ("cclAllReduce", |c, s| with_room(|a, b| cclAllReduce(a, b, 4, FLOAT32, SUM, c, s))),
     ("cclReduce", |c, s| with_room(|a, b| cclReduce(a, b, 4, FLOAT32, SUM, 0, c, s))),
     ("cclBroadcast", |c, s| with_room(|a, b| cclBroadcast(a, b, 4, FLOAT32, 0, c, s))),
@@ -425,6 +426,7 @@ pub const ON_COMM: [OnComm; 35] = [
     ("cclScatterV", |c, s| with_room(|a, b| cclScatterV(a, FOURS.as_ptr(), null(), b, 4, FLOAT32, 0, c, s))),
     ("cclSend", |c, s| with_room(|a, _| cclSend(a, 4, FLOAT32, 1, c, s))),
     ("cclRecv", |c, s| with_room(|_, b| cclRecv(b, 4, FLOAT32, 1, c, s))),
+    ("cclProbe", |c, _| cclProbe(c, 1, &mut 0)),
     ("cclCommCount", |c, _| cclCommCount(c, &mut 0)),
     ("cclCommUserRank", |c, _| cclCommUserRank(c, &mut 0)),
     ("cclCommDevice", |c, _| cclCommDevice(c, &mut 0)),
