@@ -3,13 +3,14 @@
 import ctypes
 import statistics
 import subprocess
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import memory
+import turns
 
 HERE = Path(__file__).resolve().parent
 # Seconds of one measurement of one backend at one size.
@@ -53,13 +54,6 @@ class Loop:
         return found
 
 
-def _of_group(group: dist.ProcessGroup, data: torch.Tensor, calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        dist.all_reduce(data, group=group)
-    return (time.perf_counter() - start) / calls
-
-
 def measure(groups: dict[str, dist.ProcessGroup], loop: Loop | None, sizes: list[int], repeats: int) -> list[dict]:
     """Per size and contender the median of the repeats, in microseconds per call."""
     rows = []
@@ -69,26 +63,12 @@ def measure(groups: dict[str, dist.ProcessGroup], loop: Loop | None, sizes: list
         for name, group in groups.items():
             with memory.of(name):
                 data = torch.zeros(max(1, size // 4))
-            contenders[name] = lambda calls, group=group, data=data: _of_group(group, data, calls)
+            contenders[name] = partial(turns.seconds, partial(dist.all_reduce, data, group=group))
         if loop:
             data = torch.zeros(max(1, size // 4))
             contenders["C"] = lambda calls: loop.seconds(data, calls)
-        calls = {name: _calls(contender) for name, contender in contenders.items()}
-        found: dict[str, list[float]] = {name: [] for name in contenders}
-        for _ in range(repeats):
-            for name, contender in contenders.items():
-                dist.barrier()
-                found[name].append(contender(calls[name]))
-        rows.append({"bytes": size, **{name: statistics.median(all_) * 1e6 for name, all_ in found.items()}})
+        rows.append({"bytes": size, **turns.medians(contenders, SLICE, repeats)})
     return rows[1:]
-
-
-def _calls(contender) -> int:
-    """How many fill the slice; rank 0 says, for all must make as many."""
-    contender(2)
-    chosen = torch.tensor([max(2, min(5000, int(SLICE / contender(3))))])
-    dist.broadcast(chosen, 0)
-    return int(chosen)
 
 
 def own_share(calls: int = 20000) -> float:
@@ -97,4 +77,5 @@ def own_share(calls: int = 20000) -> float:
 
     group = dist.new_group([dist.get_rank()], backend="fake", use_local_synchronization=True)
     data = torch.zeros(2)
-    return statistics.median(_of_group(group, data, calls // 5) for _ in range(5)) * 1e6
+    call = partial(dist.all_reduce, data, group=group)
+    return statistics.median(turns.seconds(call, calls // 5) for _ in range(5)) * 1e6

@@ -1,13 +1,13 @@
 """The other calls of `torch.distributed` beside gloo, in the same processes, in turns."""
 
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 import memory
+import turns
 
 SIZES = [8, 32 << 10, 1 << 20, 16 << 20]
 # Seconds of one measurement of one contender.
@@ -66,21 +66,6 @@ CALLS: dict[str, Callable[[Place], object]] = {
 }
 
 
-def _seconds(call: Callable[[Place], object], at: Place, calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        call(at)
-    return (time.perf_counter() - start) / calls
-
-
-def _calls(call: Callable[[Place], object], at: Place) -> int:
-    """How many fill the slice; rank 0 says, for all must make as many."""
-    _seconds(call, at, 2)
-    chosen = torch.tensor([max(2, min(5000, int(SLICE / _seconds(call, at, 3))))])
-    dist.broadcast(chosen, 0)
-    return int(chosen)
-
-
 def measure(groups: dict[str, dist.ProcessGroup], sizes: list[int], repeats: int) -> list[dict]:
     """Per call, size and contender the median of the repeats, in microseconds per call."""
     rows = []
@@ -90,12 +75,6 @@ def measure(groups: dict[str, dist.ProcessGroup], sizes: list[int], repeats: int
             with memory.of(name):
                 places[name] = Place(group, size)
         for words, call in CALLS.items():
-            calls = {name: _calls(call, at) for name, at in places.items()}
-            found: dict[str, list[float]] = {name: [] for name in places}
-            for _ in range(repeats):
-                for name, at in places.items():
-                    dist.barrier()
-                    found[name].append(_seconds(call, at, calls[name]))
-            medians = {name: statistics.median(all_) * 1e6 for name, all_ in found.items()}
-            rows.append({"call": words, "bytes": size, **medians})
+            contenders = {name: partial(turns.seconds, partial(call, at)) for name, at in places.items()}
+            rows.append({"call": words, "bytes": size, **turns.medians(contenders, SLICE, repeats)})
     return rows

@@ -79,6 +79,14 @@ void Transfers::carry_short(Lock& lock) {
   }
 }
 
+void Transfers::announce(End& end, size_t bytes) {
+  if (bytes > kShort || !end.is_open) {
+    call(end);
+  } else {
+    leave_to_watch();
+  }
+}
+
 void Transfers::call(End& end) {
   end.is_called = true;
   end.changed.notify_one();

@@ -115,8 +115,9 @@ void Transfers::run_receiver(End& end, int from, const cclUniqueId& id) {
     }
     end.is_busy = true;
     lock.unlock();
-    read_one(end, from);
+    const bool goes_on = read_one(end, from);
     lock.lock();
+    end.is_open |= goes_on;
     release(end, is_wanted(from));
   }
   lock.unlock();
@@ -127,10 +128,6 @@ bool Transfers::read_one(End& end, int from) {
   bool is_orderly = false;
   try {
     if (accept(end, from)) {
-      if (!end.is_open) {
-        const std::lock_guard lock(mutex_);
-        end.is_open = true;
-      }
       return true;
     }
     is_orderly = true;

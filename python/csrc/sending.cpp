@@ -31,11 +31,18 @@ void Transfers::deliver(End& end, const Send& message, int to) {
   const Header header{message.tag, message.bytes, 0};
   auto& pair = *end.communicator;
   put(pair, &header, sizeof header, kReceiver, limit, "rdmaccl:send");
+  const bool is_short = message.bytes <= kShort && end.is_open;
   if (message.bytes > 0) {
-    put(pair, message.cargo.data(), message.bytes, kReceiver, limit, "rdmaccl:send");
+    const void* data = message.cargo.data();
+    if (is_short) {
+      // From memory that the receiver can read, it would take the bytes itself, and the send would wait until it has.
+      const auto* bytes = static_cast<const char*>(data);
+      end.copy.assign(bytes, bytes + message.bytes);
+      data = end.copy.data();
+    }
+    put(pair, data, message.bytes, kReceiver, limit, "rdmaccl:send");
   }
   end.unanswered.push_back(message.bytes);
-  const bool is_short = message.bytes <= kShort && end.is_open;
   settle(end, to, is_short ? kMostUnanswered : 0, limit);
 }
 
@@ -47,10 +54,6 @@ std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
       end.is_connecting = false;
     }
     deliver(end, message, to);
-    if (!end.is_open) {
-      const std::lock_guard lock(mutex_);
-      end.is_open = true;
-    }
     return nullptr;
   } catch (...) {
     const auto error = std::current_exception();
@@ -76,6 +79,7 @@ void Transfers::carry_next(End& end, int to, Lock& lock) {
   // What was sent goes before anybody learns that it was.
   message.reset();
   lock.lock();
+  end.is_open |= !error;
   release(end, !end.queue.empty());
   lock.unlock();
   work->done(error);

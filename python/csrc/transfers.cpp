@@ -14,7 +14,7 @@ bool TransferWork::wait(milliseconds timeout) {
   const auto limit = timeout > kNoTimeout ? timeout : getTimeout();
   const auto transfers = transfers_.lock();
   // Who carries a message may have to wait for as long as the transfer may take.
-  if (transfers && limit >= getTimeout() && !isCompleted()) {
+  if (transfers && limit >= getTimeout() && !has_ended()) {
     transfers->attend(*this);
   }
   if (!ends_within(limit)) {
@@ -57,10 +57,8 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
     end.is_connecting = true;
     end.thread = thread([&end, to](Transfers& self) { self.run_sender(end, to); });
     open_door();
-  } else if (bytes > kShort || !end.is_open) {
-    call(end);
   } else {
-    leave_to_watch();
+    announce(end, bytes);
   }
 }
 
@@ -90,11 +88,7 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
       call(other);
     }
   } else if (end != receivers_.end()) {
-    if (bytes > kShort || !end->second.is_open) {
-      call(end->second);
-    } else {
-      leave_to_watch();
-    }
+    announce(end->second, bytes);
   }
   open_door();
 }
@@ -184,10 +178,6 @@ void Transfers::close() {
       if (end.is_busy) {
         end.communicator->abort();
       }
-    }
-  }
-  for (auto* ends : {&senders_, &receivers_}) {
-    for (auto& [rank, end] : *ends) {
       end.changed.notify_one();
     }
   }

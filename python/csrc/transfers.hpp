@@ -100,7 +100,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     std::exception_ptr failure;
     std::deque<Send> queue;
     // Somebody carries messages, and may wait for the peer at any moment: at first the thread, which meets the peer. Nobody else touches the
-    // communicator, and `unanswered`.
+    // communicator, `unanswered` and `copy`.
     bool is_busy = true;
     // The thread is wanted.
     bool is_called = true;
@@ -110,6 +110,8 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     bool is_connecting = false;
     // Of a sender: the bytes of messages whose answers are still to come.
     std::deque<size_t> unanswered;
+    // Of a sender: the short message that is handed over.
+    std::vector<char> copy;
 
     // Whether whoever comes may carry a message. Under the lock.
     bool is_free() const {
@@ -137,7 +139,9 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   void attend_receive(const TransferWork& work, End& end, Lock& lock);
   // Carries the short messages that nobody has begun to carry, as far as nothing is to be waited for.
   void carry_short(Lock& lock);
-  // Under the lock, as the next three: wakes an end's thread.
+  // Under the lock, as the next four: a transfer of so many bytes has been issued, for the end's thread or for whoever comes to wait.
+  void announce(End& end, size_t bytes);
+  // Wakes an end's thread.
   static void call(End& end);
   // Leaves an end to whoever comes to wait, and to the watch.
   void leave_to_watch();

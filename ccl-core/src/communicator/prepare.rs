@@ -39,6 +39,14 @@ pub struct Explanation {
 /// one up to this size; above it the proof would be felt at start-up.
 const PROVE_UP_TO: u32 = 64;
 
+/// The error of a call that names a rank that there is not, after words for what it is to be.
+pub(super) fn stranger(what: &str, rank: Rank, ranks: u32) -> Error {
+    Error::invalid(
+        format!("{what} {rank} in a communicator of {ranks}"),
+        format!("give a rank from 0 to {}", ranks - 1),
+    )
+}
+
 /// From which sizes memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
 /// rank and with up to four ranks on each: there who waits for a release gives the core away once more. Ranks that are all on hosts of their own share no caches: there a copy has only to take
 /// longer than the network's last acknowledgement, for which a call waits that has sent references.
@@ -211,10 +219,7 @@ impl Communicator {
             return Err(Error::invalid("a transfer made as a collective", "send or receive in a group"));
         }
         if root >= self.ranks {
-            return Err(Error::invalid(
-                format!("root {root} in a communicator of {}", self.ranks),
-                format!("give a rank from 0 to {}", self.ranks - 1),
-            ));
+            return Err(stranger("root", root, self.ranks));
         }
         if root != 0 && !collective.rooted() {
             return Err(Error::invalid(format!("root {root} for {collective}"), "it has no root: give 0"));

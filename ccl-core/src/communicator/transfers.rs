@@ -3,7 +3,7 @@
 use super::operation::{Operation, Transfer, What};
 use super::patience::Room;
 use super::plans::Prepared;
-use super::prepare::{Hosts, SHARED_FROM, refer_from};
+use super::prepare::{Hosts, SHARED_FROM, refer_from, stranger};
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
@@ -122,7 +122,7 @@ impl Communicator {
         let mut missing = Vec::new();
         for (peer, side) in wanted {
             if peer >= self.ranks {
-                return Err(stranger(peer, self.ranks));
+                return Err(stranger("a transfer with rank", peer, self.ranks));
             }
             if !self.has_end(peer, side) && !missing.contains(&(peer, side)) {
                 missing.push((peer, side));
@@ -171,14 +171,15 @@ impl Communicator {
     pub fn has_arrived(&mut self, peer: Rank) -> Result<bool> {
         self.usable()?;
         if peer >= self.ranks {
-            return Err(stranger(peer, self.ranks));
+            return Err(stranger("a transfer with rank", peer, self.ranks));
         }
         let Some(end) = self.transfers.end(peer, Side::Receive) else { return Ok(false) };
-        let arrived = self.plans.schedules[end.schedule].has_arrivals(&mut self.routes);
-        // What was published may be what the peer waits for.
-        let arrived =
-            arrived.and_then(|arrived| if arrived { Ok(true) } else { self.flush().map(|_| false) });
-        arrived.map_err(|error| self.breaks(error))
+        let found = match self.plans.schedules[end.schedule].has_arrivals(&mut self.routes) {
+            // What was published may be what the peer waits for.
+            Ok(false) => self.flush().map(|_| false),
+            found => found,
+        };
+        found.map_err(|error| self.breaks(error))
     }
 
     /// Whether this is a transfer like the last one on its link, for which nothing has to be worked out again.
@@ -284,13 +285,6 @@ impl Communicator {
         let slot = self.model.slot_bytes;
         self.config.tile_bytes.map_or(slot, |bytes| bytes.clamp(dtype.size(), slot))
     }
-}
-
-fn stranger(peer: Rank, ranks: u32) -> Error {
-    Error::invalid(
-        format!("a transfer with rank {peer} in a communicator of {ranks}"),
-        format!("give a rank from 0 to {}", ranks - 1),
-    )
 }
 
 fn unopened(what: &Transfer) -> Error {
