@@ -7,8 +7,8 @@
 use crate::buffers;
 use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::depth;
 use crate::device;
-use crate::group;
 use crate::launch;
 use crate::red_op::RedOpArg;
 use crate::result::{cclResult_t, guard_call};
@@ -40,8 +40,8 @@ unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclR
         let op = arguments.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?;
         let root = buffers::rank("root", arguments.root)?;
         // Made where it is used: a constant that was written before the turn was taken is read again after it.
-        let call = || Call { collective, count, dtype, op, root };
-        if stream.is_null() && !group::is_open() && !device::concerns(send, recv) {
+        let call = move || Call { collective, count, dtype, op, root };
+        if stream.is_null() && !depth::is_in_group() && !device::concerns(send, recv) {
             return comm::with(comm, |communicator| {
                 let call = call();
                 // SAFETY: the caller's promise.
@@ -50,14 +50,15 @@ unsafe fn run<const WHICH: usize>(comm: cclComm_t, arguments: Arguments) -> cclR
                 communicator.run(&call, buffers)
             });
         }
-        launch::issue(comm, stream, |face| {
+        // With copies: what is lent to it lies in memory in all calls.
+        launch::issue(comm, stream, move |place| {
             let call = call();
-            buffers::check_root(root, face.size)?;
+            buffers::check_root(root, place.size)?;
             if collective.reduces() {
                 op.check(dtype)?;
             }
             // SAFETY: the caller's promise.
-            let buffers = unsafe { buffers::even(face.rank, face.size, &call, send, recv)? };
+            let buffers = unsafe { buffers::even(place.rank, place.size, &call, send, recv)? };
             Ok(Operation::collective(call, buffers))
         })
     })
@@ -240,7 +241,7 @@ pub unsafe extern "C" fn cclScatter(
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
     guard_call(|| {
-        if stream.is_null() && !group::is_open() {
+        if stream.is_null() && !depth::is_in_group() {
             return comm::with(comm, Communicator::barrier);
         }
         // Of nothing: empty pieces travel too.

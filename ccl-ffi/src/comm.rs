@@ -27,6 +27,27 @@ pub(crate) struct Comm {
     pub(crate) aborted: AtomicU64,
     /// What `cclCommSetTimeout` has set last for the calls that are issued from now on, in milliseconds; 0: nothing.
     timeout_ms: AtomicU32,
+    /// The [`Place`] of a communicator that takes calls, so that issuing one takes no lock; 0 otherwise. Written in a turn, or after one
+    /// was taken, so in the order of what happens to the communicator.
+    place: AtomicU64,
+}
+
+/// What a call has to know of its communicator to be checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+}
+
+impl Place {
+    /// Not 0, for there are no communicators of no ranks.
+    fn packed(self) -> u64 {
+        u64::from(self.size) << 32 | u64::from(self.rank)
+    }
+
+    fn unpack(packed: u64) -> Option<Place> {
+        (packed > 0).then_some(Place { rank: packed as u32, size: (packed >> 32) as u32 })
+    }
 }
 
 pub(crate) struct Calls(Turnstile<Content>);
@@ -117,8 +138,8 @@ impl Face {
         !self.has_joined() && self.error.get().is_none()
     }
 
-    pub(crate) fn finalize(&self) {
-        self.finalized.store(true, Ordering::Relaxed);
+    fn place(&self) -> Place {
+        Place { rank: self.rank, size: self.size }
     }
 
     /// Whether calls can be issued.
@@ -156,8 +177,15 @@ impl Comm {
         *self.face.lock() = face;
     }
 
+    /// Takes no more calls from now on.
+    pub(crate) fn finalize(&self, face: &Face) {
+        face.finalized.store(true, Ordering::Relaxed);
+        self.place.store(0, Ordering::Release);
+    }
+
     /// After a handle was retired and its turn has come: nothing is left of the communicator but what is returned.
     pub(crate) fn clear(&self, content: &mut Content) -> Content {
+        self.place.store(0, Ordering::Release);
         self.set_face(None);
         std::mem::replace(content, Content::Nothing)
     }
@@ -174,12 +202,14 @@ pub(crate) fn insert(face: Arc<Face>) -> Result<cclComm_t> {
 
 /// Puts what has joined behind its handle; [`ErrorKind::Aborted`] if the handle was aborted meanwhile.
 pub(crate) fn fill(comm: cclComm_t, face: &Face, communicator: Communicator) -> Result<()> {
-    let Ok((_, turn)) = turn(comm) else { return Err(ErrorKind::Aborted.into()) };
+    let Ok((slot, turn)) = turn(comm) else { return Err(ErrorKind::Aborted.into()) };
     let record = communicator.record();
     communicator.device_engine().map(|engine| face.engine.set(Arc::clone(engine)));
-    *turn.enter() = Content::Ready(Box::new(communicator));
-    // Whoever sees it finds the communicator, in a turn taken afterwards.
+    let mut content = turn.enter();
+    *content = Content::Ready(Box::new(communicator));
+    // Whoever sees these finds the communicator, in a turn taken afterwards.
     let _ = face.joined.set(record);
+    slot.held.place.store(face.place().packed(), Ordering::Release);
     Ok(())
 }
 
@@ -261,6 +291,25 @@ pub(crate) fn look<T>(comm: cclComm_t, look: impl FnOnce(&Arc<Face>) -> Result<T
         Some(face) => look(face),
         None => Err(COMMS.foreign(handle)),
     }
+}
+
+/// The place in a communicator that takes calls, and how long one that is issued now may wait if that was set.
+#[inline]
+pub(crate) fn place(comm: cclComm_t) -> Result<(Place, Option<Duration>)> {
+    let handle = comm as usize;
+    let slot = COMMS.find(handle)?;
+    let place = match Place::unpack(slot.held.place.load(Ordering::Acquire)) {
+        // It is this handle's: it was read between two looks at which that was valid.
+        Some(place) => slot.check(handle, &COMMS).map(|_| place)?,
+        None => unplaced(comm)?,
+    };
+    Ok((place, slot.held.timeout()))
+}
+
+/// Why it takes no calls. It may take them by now.
+#[cold]
+fn unplaced(comm: cclComm_t) -> Result<Place> {
+    look(comm, |face| face.usable().map(|()| face.place()))
 }
 
 /// What `cclCommSetTimeout` has set last on a communicator, if it was called.

@@ -17,8 +17,8 @@ pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
     guard(|| {
         let face = face(comm)?;
         face.usable()?;
-        let (_, turn) = turn(comm)?;
-        face.finalize();
+        let (slot, turn) = turn(comm)?;
+        slot.held.finalize(&face);
         let mut content = turn.enter();
         *content = match std::mem::replace(&mut *content, Content::Nothing) {
             Content::Ready(communicator) => Content::Finalized(communicator),

@@ -1,15 +1,14 @@
 //! Groups: calls that one thread makes together.
 
 use crate::comm::cclComm_t;
+use crate::depth::{self, is_in_group};
 use crate::launch::{self, Calls, Issued};
 use crate::result::{cclResult_t, cclResult_t::cclSuccess, guard};
 use ccl::{Error, Operation, Result};
-use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 thread_local! {
-    /// How many `cclGroupStart`s of this thread are open.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
     static GROUP: RefCell<Group> = const { RefCell::new(Group::new()) };
 }
 
@@ -44,39 +43,22 @@ struct Target(*mut cclComm_t);
 // written by one thread.
 unsafe impl Send for Target {}
 
-/// Threads that are in a group. A thread knows of its own at once, and that is all it asks for: so Relaxed is enough.
-/// Looking here first spares calls outside of groups the look at a thread-local, which in a shared library is a call.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether this thread is in a group.
-#[inline]
-pub(crate) fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed) > 0 && is_open_here()
-}
-
-/// Out of line, or the thread-local would be looked up before the other is asked.
-#[inline(never)]
-fn is_open_here() -> bool {
-    DEPTH.get() > 0
-}
-
 /// In a group, keeps an error of one of its calls for the end.
 #[cold]
 pub(crate) fn note(error: &Error) {
-    if is_open() {
+    if is_in_group() {
         GROUP.with_borrow_mut(|group| _ = group.error.get_or_insert_with(|| error.clone()));
     }
 }
 
-/// Makes a call, or keeps it for the end of the group.
-pub(crate) fn submit(issued: Issued, operation: Operation<'static>) -> Result<()> {
-    if is_open() {
-        GROUP.with_borrow_mut(|group| group.calls.push(issued, operation));
-        return Ok(());
-    }
-    let mut calls = Calls::new();
-    calls.push(issued, operation);
-    launch::launch(&mut calls)
+/// Keeps a call for the end of the group. `operation` is made here and written once, to where it is kept: who copies what was just
+/// written in smaller parts waits for all stores before it, also for those to lines that a peer holds.
+#[inline]
+pub(crate) fn keep(issued: Issued, operation: impl FnOnce() -> Result<Operation<'static>>) -> Result<()> {
+    GROUP.with_borrow_mut(|group| {
+        group.calls.push(issued, operation()?);
+        Ok(())
+    })
 }
 
 /// Makes a communicator and writes its handle, now or at the end of the group. What `make` is given writes a handle
@@ -94,7 +76,7 @@ pub(crate) unsafe fn set_up(
         into: Target(into),
         make: Box::new(|publish| make(publish).map(|comm| comm as usize)),
     };
-    if is_open() {
+    if is_in_group() {
         GROUP.with_borrow_mut(|group| group.set_ups.push(set_up));
         return Ok(());
     }
@@ -117,10 +99,7 @@ impl SetUp {
 /// different peers and communicators does not matter. Groups can be nested; the outermost counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
-    DEPTH.set(DEPTH.get() + 1);
-    if DEPTH.get() == 1 {
-        OPEN.fetch_add(1, Ordering::Relaxed);
-    }
+    depth::enter();
     cclSuccess
 }
 
@@ -131,34 +110,55 @@ pub extern "C" fn cclGroupStart() -> cclResult_t {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupEnd() -> cclResult_t {
     guard(|| {
-        let depth = DEPTH.get().checked_sub(1).ok_or_else(|| {
+        let left = depth::leave().ok_or_else(|| {
             Error::unsupported(
                 "a cclGroupEnd without its cclGroupStart",
                 "begin the group on the same thread",
             )
         })?;
-        DEPTH.set(depth);
-        if depth > 0 {
+        if left > 0 {
             return Ok(());
         }
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-        let Group { mut calls, set_ups, error } = GROUP.replace(Group::new());
-        if let Some(error) = error {
-            return Err(error);
+        match GROUP.with_borrow_mut(Group::make_plain) {
+            Some(made) => made,
+            None => end(),
         }
-        run_set_ups(set_ups)?;
-        if calls.is_empty() {
-            return Ok(());
-        }
-        let launched = launch::launch(&mut calls);
-        // The next group of this thread takes the same memory.
-        calls.clear();
-        GROUP.with_borrow_mut(|group| group.calls = calls);
-        launched
     })
 }
 
+/// Calls that are forgotten whatever becomes of them.
+struct Once<'c>(&'c mut Calls);
+
+impl Drop for Once<'_> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Group {
+    /// Makes the calls where they stand, if there is nothing else and their caller waits for them on one communicator. The next
+    /// group of this thread takes the same memory.
+    #[inline]
+    fn make_plain(&mut self) -> Option<Result<()>> {
+        let is_plain = self.error.is_none() && self.set_ups.is_empty();
+        let only = self.calls.only_comm().filter(|_| is_plain)?;
+        Some(Once(&mut self.calls).0.make(only))
+    }
+}
+
+/// Ends a group of whatever there may be in it.
+#[inline(never)]
+fn end() -> Result<()> {
+    let Group { mut calls, set_ups, error } = GROUP.replace(Group::new());
+    if let Some(error) = error {
+        return Err(error);
+    }
+    run_set_ups(set_ups)?;
+    if calls.is_empty() { Ok(()) } else { launch::launch(&mut calls) }
+}
+
 /// A thread for each, since they may wait for each other; the first error.
+#[cold]
 fn run_set_ups(set_ups: Vec<SetUp>) -> Result<()> {
     let mut lines: Vec<Vec<SetUp>> = Vec::new();
     for set_up in set_ups {

@@ -1,6 +1,7 @@
 //! Making calls that were issued: one on a stream, or those of a group.
 
-use crate::comm::{self, Comm, Content, Face, cclComm_t};
+use crate::comm::{self, Comm, Content, Face, Place, cclComm_t};
+use crate::depth;
 use crate::device;
 use crate::group;
 use crate::handles::Slot;
@@ -18,9 +19,10 @@ pub(crate) struct Issued {
     pub(crate) limit: Option<Duration>,
 }
 
-/// Calls in the order in which they were issued: who makes each, and what it is.
+/// Calls in the order in which they were issued: what each is, and who makes it, which is said once for calls in a row that their
+/// caller makes alike.
 pub(crate) struct Calls {
-    issued: Vec<Issued>,
+    issued: Vec<(Issued, usize)>,
     operations: Vec<Operation<'static>>,
 }
 
@@ -29,13 +31,17 @@ impl Calls {
         Calls { issued: Vec::new(), operations: Vec::new() }
     }
 
+    #[inline(always)]
     pub(crate) fn push(&mut self, issued: Issued, operation: Operation<'static>) {
-        self.issued.push(issued);
+        match self.issued.last_mut() {
+            Some((last, calls)) if last.makes_like(&issued) => *calls += 1,
+            _ => self.issued.push((issued, 1)),
+        }
         self.operations.push(operation);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.issued.is_empty()
+        self.operations.is_empty()
     }
 
     /// Forgets them; the memory is there for others.
@@ -45,16 +51,39 @@ impl Calls {
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Issued, Operation<'static>)> {
-        self.issued.drain(..).zip(self.operations.drain(..))
+        let issued = self.issued.drain(..).flat_map(|(issued, calls)| {
+            let (comm, limit) = (issued.comm, issued.limit);
+            let alike = std::iter::repeat_with(move || Issued { comm, on: On::Caller, limit });
+            std::iter::once(issued).chain(alike.take(calls - 1))
+        });
+        issued.zip(self.operations.drain(..))
     }
 
     /// The communicator, if all calls are of one, its caller waits for all of them, and their limit is still the one that is set.
-    fn only_comm(&self) -> Option<cclComm_t> {
-        let comm = self.issued.first()?.comm;
-        let limit = comm::timeout(comm as cclComm_t);
-        let is_plain =
-            |call: &Issued| call.comm == comm && matches!(call.on, On::Caller) && call.limit == limit;
-        self.issued.iter().all(is_plain).then_some(comm as cclComm_t)
+    #[inline]
+    pub(crate) fn only_comm(&self) -> Option<cclComm_t> {
+        let [(Issued { comm, on: On::Caller, limit }, _)] = &*self.issued else { return None };
+        let comm = *comm as cclComm_t;
+        (comm::timeout(comm) == *limit).then_some(comm)
+    }
+
+    /// Makes them on their [only communicator](Calls::only_comm), where they stand.
+    #[inline]
+    pub(crate) fn make(&self, only: cclComm_t) -> Result<()> {
+        comm::with(only, |communicator| communicator.run_all(&self.operations))
+    }
+
+    fn makers(&self) -> impl Iterator<Item = &Issued> {
+        self.issued.iter().map(|(issued, _)| issued)
+    }
+}
+
+impl Issued {
+    /// Whether both are made by their caller, on one communicator, within one limit.
+    #[inline(always)]
+    fn makes_like(&self, other: &Issued) -> bool {
+        let by_caller = matches!((&self.on, &other.on), (On::Caller, On::Caller));
+        by_caller && self.comm == other.comm && self.limit == other.limit
     }
 }
 
@@ -72,23 +101,44 @@ pub(crate) enum On {
     },
 }
 
-/// Issues a call on a stream or in a group. `operation` checks its arguments, without waiting for anything.
+/// Issues a call on a stream or in a group. `operation` checks its arguments, without waiting for anything. Out of line: calls that are
+/// made at once need none of it.
+#[inline(never)]
 pub(crate) fn issue(
     comm: cclComm_t,
     stream: cclStream_t,
-    operation: impl FnOnce(&Face) -> Result<Operation<'static>>,
+    operation: impl FnOnce(Place) -> Result<Operation<'static>>,
 ) -> Result<()> {
-    let (rank, given, operation) = comm::look(comm, |face| {
-        face.usable()?;
-        Ok((face.rank, stream::find(stream)?, operation(face)?))
-    })?;
+    let (place, limit) = comm::place(comm)?;
+    let comm = comm as usize;
+    if stream.is_null() && !device::is_here() && depth::is_in_group() {
+        return group::keep(Issued { comm, on: On::Caller, limit }, || operation(place));
+    }
+    let given = stream::find(stream)?;
+    submit((comm, limit), given, place, operation)
+}
+
+/// Makes a call, or keeps it for the end of the group.
+#[inline(never)]
+fn submit(
+    (comm, limit): (usize, Option<Duration>),
+    given: Given,
+    place: Place,
+    operation: impl FnOnce(Place) -> Result<Operation<'static>>,
+) -> Result<()> {
+    let operation = operation(place)?;
     let on = match given {
-        given if device::is_here() => device::place(&operation, given, rank)?,
+        given if device::is_here() => device::place(&operation, given, place.rank)?,
         Given::Host(stream) => On::Stream(stream),
         _ => On::Caller,
     };
-    let limit = comm::timeout(comm);
-    group::submit(Issued { comm: comm as usize, on, limit }, operation)
+    let issued = Issued { comm, on, limit };
+    if depth::is_in_group() {
+        return group::keep(issued, || Ok(operation));
+    }
+    let mut calls = Calls::new();
+    calls.push(issued, operation);
+    launch(&mut calls)
 }
 
 /// The calls of a launch on one communicator, with their turn.
@@ -110,10 +160,10 @@ struct Work {
 /// Makes calls together: on this thread if one of them is without a stream, otherwise on the first stream's. The other
 /// streams wait there until it is done, as their order asks.
 pub(crate) fn launch(calls: &mut Calls) -> Result<()> {
-    if let Some(comm) = calls.only_comm() {
-        return comm::with(comm, |communicator| communicator.run_all(&calls.operations));
+    if let Some(only) = calls.only_comm() {
+        return calls.make(only);
     }
-    if calls.issued.iter().any(|call| matches!(call.on, On::Device { .. })) {
+    if calls.makers().any(|call| matches!(call.on, On::Device { .. })) {
         return device::launch(calls);
     }
     let order = ccl::together();

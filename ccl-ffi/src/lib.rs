@@ -28,6 +28,7 @@ mod collectives;
 mod comm;
 mod config;
 mod data_type;
+mod depth;
 mod device;
 mod dump;
 mod ending;

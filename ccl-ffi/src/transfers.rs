@@ -1,15 +1,15 @@
 //! Sends and receives.
 
 use crate::buffers;
-use crate::comm::{self, cclComm_t};
+use crate::comm::{self, Place, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::depth;
 use crate::device;
-use crate::group;
 use crate::launch;
 use crate::pointers::store;
 use crate::result::{cclResult_t, guard, guard_call};
 use crate::stream::cclStream_t;
-use ccl::{Buffers, Error, Operation, Result};
+use ccl::{Buffers, DataType, Error, Operation, Result};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -24,41 +24,52 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// # Safety
-    /// The buffer that is used is NULL, or as long as the count says until the call is over.
-    unsafe fn operation<'a>(&self, rank: u32, size: u32) -> Result<Operation<'a>> {
-        let Arguments { send, recv, is_send, count, .. } = *self;
+    /// The peer, the type and the length in bytes, if the call can be made.
+    fn check(&self, Place { rank, size }: Place) -> Result<(u32, DataType, usize)> {
         let (dtype, peer) = (self.dtype.parse()?, buffers::rank("peer", self.peer)?);
         if peer >= size {
             let what = format!("peer {peer} in a communicator of {size}");
             return Err(Error::invalid(what, format!("give a rank from 0 to {}", size - 1)));
         }
-        let bytes = buffers::block_bytes(count, dtype, 1)?;
-        if bytes > 0 && (if is_send { send.is_null() } else { recv.is_null() }) {
+        let bytes = buffers::block_bytes(self.count, dtype, 1)?;
+        let used = if self.is_send { self.send as usize } else { self.recv as usize };
+        if bytes > 0 && used == 0 {
             let what = format!("the buffer of a transfer with rank {peer} is NULL on rank {rank}");
             return Err(Error::invalid(what, "give host memory"));
         }
-        buffers::end("the buffer", if is_send { send as usize } else { recv as usize }, bytes)?;
-        let (reads, writes) = if is_send { (bytes, 0) } else { (0, bytes) };
+        buffers::end("the buffer", used, bytes)?;
+        Ok((peer, dtype, bytes))
+    }
+
+    /// # Safety
+    /// The buffer that is used is NULL, or as long as the count says until the call is over.
+    #[inline(always)]
+    unsafe fn operation<'a>(&self, place: Place) -> Result<Operation<'a>> {
+        let (peer, dtype, bytes) = self.check(place)?;
+        let (reads, writes) = if self.is_send { (bytes, 0) } else { (0, bytes) };
         // SAFETY: the caller's promise, and not NULL where used.
-        let buffers = unsafe { Buffers::from_raw(send.cast(), reads, recv.cast(), writes, false) };
-        let make = if is_send { Operation::send } else { Operation::receive };
-        Ok(make(peer, dtype, count, buffers))
+        let buffers = unsafe { Buffers::from_raw(self.send.cast(), reads, self.recv.cast(), writes, false) };
+        Ok(if self.is_send {
+            Operation::send(peer, dtype, self.count, buffers)
+        } else {
+            Operation::receive(peer, dtype, self.count, buffers)
+        })
     }
 
     /// # Safety
     /// As [`operation`](Arguments::operation).
     unsafe fn run(&self, comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
         guard_call(|| {
-            if stream.is_null() && !group::is_open() && !device::concerns(self.send, self.recv) {
+            if stream.is_null() && !depth::is_in_group() && !device::concerns(self.send, self.recv) {
                 return comm::with(comm, |communicator| {
+                    let place = Place { rank: communicator.rank(), size: communicator.size() };
                     // SAFETY: the caller's promise.
-                    let operation = unsafe { self.operation(communicator.rank(), communicator.size())? };
+                    let operation = unsafe { self.operation(place)? };
                     communicator.run_one(operation)
                 });
             }
             // SAFETY: the caller's promise.
-            launch::issue(comm, stream, |face| unsafe { self.operation(face.rank, face.size) })
+            launch::issue(comm, stream, |place| unsafe { self.operation(place) })
         })
     }
 }

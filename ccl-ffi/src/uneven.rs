@@ -7,8 +7,8 @@
 use crate::buffers;
 use crate::comm::{self, cclComm_t};
 use crate::data_type::DataTypeArg;
+use crate::depth;
 use crate::device;
-use crate::group;
 use crate::launch;
 use crate::pointers;
 use crate::red_op::RedOpArg;
@@ -128,7 +128,7 @@ impl Arguments {
                 op: self.op.map_or(Ok(ReduceOp::Sum), |op| op.parse(comm))?,
                 root: buffers::rank("root", self.root)?,
             };
-            if stream.is_null() && !group::is_open() && !device::concerns(self.send, self.recv) {
+            if stream.is_null() && !depth::is_in_group() && !device::concerns(self.send, self.recv) {
                 return comm::with(comm, |communicator| {
                     // SAFETY: the caller's promise.
                     let parsed = unsafe { self.parse(&call, communicator.rank(), communicator.size()) };
@@ -136,12 +136,12 @@ impl Arguments {
                     communicator.run_uneven(&call, &blocks, buffers)
                 });
             }
-            launch::issue(comm, stream, |face| {
+            launch::issue(comm, stream, |place| {
                 if call.collective.reduces() {
                     call.op.check(call.dtype)?;
                 }
                 // SAFETY: the caller's promise.
-                let (blocks, buffers) = unsafe { self.parse(&call, face.rank, face.size)? };
+                let (blocks, buffers) = unsafe { self.parse(&call, place.rank, place.size)? };
                 Ok(Operation::uneven(call, blocks, buffers))
             })
         })

@@ -28,6 +28,70 @@ fn everybody_sends_before_anybody_receives() {
     destroy_all(&comms);
 }
 
+/// What is longer than a link holds lets the next on it wait; the others go their way. The same groups again and again are made in a
+/// shorter way than the first.
+#[test]
+fn the_same_exchange_again_and_again() {
+    let comms = init_all::<3>();
+    on_threads(&comms, |rank, comm| {
+        let neighbours = [(rank + 1) % 3, (rank + 2) % 3];
+        for round in 0..12 {
+            let lengths = [5, if round % 4 == 3 { MANY } else { 3000 }, 70];
+            let sent = |from: usize, to: usize, at: usize| (100 * round + 30 * from + 10 * to + at) as f32;
+            let pieces = || neighbours.iter().flat_map(|peer| (0..3).map(move |at| (*peer, at)));
+            let send: Vec<Vec<f32>> =
+                pieces().map(|(peer, at)| vec![sent(rank, peer, at); lengths[at]]).collect();
+            let mut recv: Vec<Vec<f32>> = pieces().map(|(_, at)| vec![-1f32; lengths[at]]).collect();
+            grouped(|| {
+                for (((peer, _), from), into) in pieces().zip(&send).zip(&mut recv) {
+                    ok(cclRecv(into.as_mut_ptr().cast(), into.len(), FLOAT32, peer as i32, comm, 0));
+                    ok(cclSend(from.as_ptr().cast(), from.len(), FLOAT32, peer as i32, comm, 0));
+                }
+            });
+            for ((peer, at), into) in pieces().zip(&recv) {
+                assert!(into.iter().all(|value| *value == sent(peer, rank, at)), "{round} {peer} {at}");
+            }
+        }
+    });
+    destroy_all(&comms);
+}
+
+/// A communicator that takes no calls says so when they are issued; one that ends before its group does, when they are made.
+#[test]
+fn what_ends_before_or_in_a_group_is_found() {
+    let comms = init_all::<1>();
+    let mut a = [1f32; 4];
+    ok(cclGroupStart());
+    ok(all_reduce(&mut a, comms[0], 0));
+    ok(cclCommFinalize(comms[0]));
+    refused(all_reduce(&mut a, comms[0], 0), INVALID_USAGE, "finalized");
+    refused(cclGroupEnd(), INVALID_USAGE, "finalized");
+    ok(cclGroupStart());
+    refused(cclSend(a.as_ptr().cast(), 4, FLOAT32, 0, comms[0], 0), INVALID_USAGE, "finalized");
+    refused(cclGroupEnd(), INVALID_USAGE, "finalized");
+    destroy_all(&comms);
+    for finalized in [true, false] {
+        let comms = init_all::<1>();
+        ok(cclGroupStart());
+        ok(all_reduce(&mut a, comms[0], 0));
+        if finalized {
+            ok(cclCommFinalize(comms[0]));
+            refused(cclGroupEnd(), INVALID_USAGE, "finalized");
+            destroy_all(&comms);
+        } else {
+            destroy_all(&comms);
+            refused(cclGroupEnd(), INVALID_ARGUMENT, "no communicator");
+        }
+        ok(cclGroupStart());
+        refused(cclBarrier(comms[0], 0), INVALID_ARGUMENT, "no communicator");
+        refused(cclGroupEnd(), INVALID_ARGUMENT, "no communicator");
+        // The slot's next communicator is another one.
+        let comms = init_all::<1>();
+        grouped(|| ok(all_reduce(&mut a, comms[0], 0)));
+        destroy_all(&comms);
+    }
+}
+
 #[test]
 fn one_thread_drives_all_ranks() {
     let comms = init_all::<4>();

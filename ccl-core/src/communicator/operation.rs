@@ -51,11 +51,13 @@ impl<'b> Operation<'b> {
 
     /// Sends `count` elements of the send buffer to `peer`, whose group or call must receive as many of the same
     /// type. A rank may send to itself, if it also receives in the same group.
+    #[inline]
     pub fn send(peer: Rank, dtype: DataType, count: usize, buffers: Buffers<'b>) -> Operation<'b> {
         Operation { what: What::Send(Transfer { peer, dtype, count }), buffers }
     }
 
     /// Receives `count` elements from `peer` into the receive buffer.
+    #[inline]
     pub fn receive(peer: Rank, dtype: DataType, count: usize, buffers: Buffers<'b>) -> Operation<'b> {
         Operation { what: What::Receive(Transfer { peer, dtype, count }), buffers }
     }

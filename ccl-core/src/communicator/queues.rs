@@ -22,8 +22,11 @@ pub(super) struct Queue<'b> {
     /// The next one; mostly it is the only one.
     pub(super) next: Option<Ready<'b>>,
     later: VecDeque<Ready<'b>>,
-    pub(super) running: Option<(usize, Buffers<'b>, Entry)>,
+    pub(super) running: Option<Running<'b>>,
 }
+
+/// A call that has begun: its schedule, its memory, and where the flight record has it.
+pub(super) type Running<'b> = (usize, Buffers<'b>, Entry);
 
 /// Which queue a call belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,19 @@ fn enqueue<'b>(queues: &mut Queues<'b>, line: Line, ready: Ready<'b>) {
         Some(queue) if queue.next.is_none() => queue.next = Some(ready),
         Some(queue) => queue.later.push_back(ready),
         None => queues.push(Queue { line, next: Some(ready), later: VecDeque::new(), running: None }),
+    }
+}
+
+/// Puts calls that have begun at the head of their lines.
+pub(super) fn head<'b>(queues: &mut Queues<'b>, begun: impl IntoIterator<Item = (Line, Running<'b>)>) {
+    for (line, running) in begun {
+        match queues.iter_mut().find(|queue| queue.line == line) {
+            Some(queue) => queue.running = Some(running),
+            None => {
+                let running = Some(running);
+                queues.push(Queue { line, next: None, later: VecDeque::new(), running });
+            }
+        }
     }
 }
 
@@ -99,29 +115,30 @@ impl Communicator {
         Ok(true)
     }
 
-    /// Begins transfers that are all known, those that send before those that receive. What is not over at once is left in queues.
+    /// Begins transfers that are all known, those that send before those that receive. What has begun and is not over is left with its
+    /// line; what waits behind it on its link is queued up.
     pub(super) fn begin_known<'b>(
         &mut self,
         operations: &[Operation<'b>],
-        left: &mut Queues<'b>,
+        left: &mut SmallVec<[(Line, Running<'b>); 2]>,
+        behind: &mut Queues<'b>,
     ) -> Result<()> {
         for begun in [Side::Send, Side::Receive] {
             for operation in operations {
                 let Some((side, what)) = transfer_of(operation).filter(|(side, _)| *side == begun) else {
                     continue;
                 };
-                let (line, buffers) = (Line::Transfers(what.peer, side), operation.buffers);
-                if left.iter().any(|queue| queue.line == line) {
-                    let prepared = self.prepare_transfer(side, &what)?;
-                    enqueue(left, line, Ready { prepared, buffers });
+                let line = Line::Transfers(what.peer, side);
+                if left.iter().any(|(waiting, _)| *waiting == line) {
+                    let prepared = self.prepare_transfer(side, what)?;
+                    enqueue(behind, line, Ready { prepared, buffers: operation.buffers });
                     continue;
                 }
-                let (schedule, entry, progress) = self.begin_transfer(side, &what, &buffers)?;
+                let (schedule, entry, progress) = self.begin_transfer(side, what, &operation.buffers)?;
                 if progress == Progress::Done {
                     self.recorder.end(entry, monotonic_ns);
                 } else {
-                    let running = Some((schedule, buffers, entry));
-                    left.push(Queue { line, next: None, later: VecDeque::new(), running });
+                    left.push((line, (schedule, operation.buffers, entry)));
                 }
             }
         }
@@ -157,7 +174,7 @@ impl Communicator {
 
     #[cold]
     fn open_ends_of(&mut self, operations: &[Operation<'_>]) -> Result<()> {
-        let transfers: Vec<(Side, Transfer)> = operations.iter().filter_map(transfer_of).collect();
+        let transfers: Vec<(Side, &Transfer)> = operations.iter().filter_map(transfer_of).collect();
         let calls = self.about_transfers(&transfers);
         let ends = transfers.iter().map(|(side, transfer)| (transfer.peer, *side));
         self.recorded(&calls, |this| this.open_ends(ends))

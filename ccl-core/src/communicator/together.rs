@@ -2,7 +2,7 @@
 
 use super::operation::Operation;
 use super::patience::{Patience, Room, Wait};
-use super::queues::{Queue, Queues};
+use super::queues::{Queues, head};
 use super::{Communicator, record};
 use crate::control::EndKind;
 use crate::engine::{Progress, Schedule};
@@ -280,15 +280,18 @@ impl Communicator {
             let cut = self.has_devices.then(|| pieces(operations));
             return run(slice::from_mut(&mut Run::new(self, room, cut.as_deref().unwrap_or(operations))?));
         }
-        let mut queues = Queues::new();
-        self.begin_known(operations, &mut queues).map_err(|error| self.breaks(error))?;
-        match &*queues {
+        let (mut begun, mut queues) = (SmallVec::new(), Queues::new());
+        self.begin_known(operations, &mut begun, &mut queues).map_err(|error| self.breaks(error))?;
+        match &*begun {
             [] if !self.keeps() => Ok(()),
             // What is left is one call, as if it were made by itself.
-            &[Queue { running: Some((schedule, buffers, entry)), next: None, .. }] => {
+            &[(_, (schedule, buffers, entry))] if queues.is_empty() => {
                 self.complete(schedule, Ok(Progress::Blocked), entry, &buffers)
             }
-            _ => run(slice::from_mut(&mut Run { communicator: self, room, queues, over: false })),
+            _ => {
+                head(&mut queues, begun);
+                run(slice::from_mut(&mut Run { communicator: self, room, queues, over: false }))
+            }
         }
     }
 }

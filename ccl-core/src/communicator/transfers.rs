@@ -98,9 +98,9 @@ impl Transfers {
 impl Communicator {
     /// How the flight record has the transfers of a group before their links are open: those of a link in their order, as the next
     /// on it.
-    pub(super) fn about_transfers(&self, transfers: &[(Side, Transfer)]) -> Vec<(About, u64)> {
+    pub(super) fn about_transfers(&self, transfers: &[(Side, &Transfer)]) -> Vec<(About, u64)> {
         let mut numbers = HashMap::new();
-        let about = |&(side, ref what): &(Side, Transfer)| {
+        let about = |&(side, what): &(Side, &Transfer)| {
             let next = numbers
                 .entry((what.peer, side))
                 .or_insert_with(|| self.transfers.end(what.peer, side).map_or(0, |end| end.issued));
@@ -161,7 +161,7 @@ impl Communicator {
         let (Some((side, what)), true) = (transfer_of(&operation), self.is_known(&operation)?) else {
             return self.run_all(&[operation]);
         };
-        let begun = self.begin_transfer(side, &what, &operation.buffers);
+        let begun = self.begin_transfer(side, what, &operation.buffers);
         let (schedule, entry, progress) = begun.map_err(|error| self.breaks(error))?;
         self.complete(schedule, Ok(progress), entry, &operation.buffers)
     }
@@ -185,7 +185,7 @@ impl Communicator {
     /// Whether this is a transfer like the last one on its link, for which nothing has to be worked out again.
     pub(super) fn is_known(&self, operation: &Operation<'_>) -> Result<bool> {
         let last = transfer_of(operation).and_then(|(side, what)| {
-            self.transfers.end(what.peer, side)?.last.as_ref().filter(|(last, _)| *last == what)
+            self.transfers.end(what.peer, side)?.last.as_ref().filter(|(last, _)| last == what)
         });
         last.map_or(Ok(false), |(_, prepared)| {
             prepared.task.layout().check(&operation.buffers).map(|()| true)
@@ -291,11 +291,12 @@ fn unopened(what: &Transfer) -> Error {
     Error::invalid(format!("a transfer with rank {} whose link is not open", what.peer), "open it")
 }
 
-/// Which side of which transfer an operation is, if it is one.
-pub(super) fn transfer_of(operation: &Operation<'_>) -> Option<(Side, Transfer)> {
+/// Which side of which transfer an operation is, if it is one. By reference: a copy of what was just written would wait for the stores.
+#[inline]
+pub(super) fn transfer_of<'o>(operation: &'o Operation<'_>) -> Option<(Side, &'o Transfer)> {
     match &operation.what {
-        What::Send(transfer) => Some((Side::Send, *transfer)),
-        What::Receive(transfer) => Some((Side::Receive, *transfer)),
+        What::Send(transfer) => Some((Side::Send, transfer)),
+        What::Receive(transfer) => Some((Side::Receive, transfer)),
         What::Collective(_) | What::Uneven(..) => None,
     }
 }

@@ -6,9 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// How contributions are combined. `docs/arithmetic.md` has the rules, which hold for every algorithm and
-/// every instruction set. Its kind is a byte of its own, so that two are compared by that.
+/// every instruction set. Its kind is a word of its own: two are compared by that, and a copy is one of whole words, not of
+/// bytes between them, which waits for the stores of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
+#[repr(u64)]
 pub enum ReduceOp {
     /// The sum of all contributions.
     Sum,
