@@ -243,12 +243,49 @@ def wrong_device(backend: str) -> None:
     expect(all(one.error is not None and "meta" in one.text for one in told.values()), "the error names the device", told)
 
 
+def short_sizes_differ(backend: str) -> None:
+    """A short send is over when it is handed over. Of another size the receiver is told at once, the sender by one of its next sends; what
+    it sends besides arrives."""
+
+    def main(rank: int) -> Told:
+        initialise(backend, rank, 2, store)
+        group_store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            # The first opens the link.
+            for value in (1.0, 2.0):
+                dist.send(torch.full((4,), value), 1)
+            told, sent = Told(None, "never told", 0), 0
+            while told.error is None and sent < 100:
+                told = telling(lambda: dist.send(torch.full((4,), 3.0), 1))
+                sent += 1
+            group_store.set("sent", str(sent))
+            dist.send(torch.full((4,), 4.0), 1)
+            return told
+        found, long = torch.empty(4), torch.empty(5)
+        dist.recv(found, 0)
+        told = telling(lambda: dist.recv(long, 0))
+        for _ in range(int(group_store.get("sent"))):
+            dist.recv(found, 0)
+            assert found.tolist() == [3.0] * 4, found
+        dist.recv(found, 0)
+        assert found.tolist() == [4.0] * 4, found
+        return told
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        told = on_ranks(2, main)
+    show(told)
+    expect(len(told) == 2 and all("rank 0 sends 16 bytes to rank 1" in one.text for one in told.values()), "both are told", told)
+    expect(all("a tensor of 20 bytes" in one.text for one in told.values()), "of both sizes", told)
+
+
 SCENARIOS: dict[str, Callable[[str], None]] = {
     "rank_2_dies_in_training": lambda b: death(b, 2),
     "rank_0_dies_in_training": lambda b: death(b, 0),
     "shapes_differ_blocking": lambda b: mismatch(b, "blocking"),
     "shapes_differ_async": lambda b: mismatch(b, "async"),
     "shapes_differ_future": lambda b: mismatch(b, "future"),
+    "sizes_of_short_sends_differ": short_sizes_differ,
     "a_rank_never_calls": lambda b: absence(b, per_call=False),
     "a_rank_never_calls_and_the_call_has_a_timeout": lambda b: absence(b, per_call=True),
     "a_rank_never_comes_to_init": absence_at_init,

@@ -144,6 +144,35 @@ def after_the_end(backend: str) -> None:
     expect(all(text.count("shut down") == 3 for text in seen.values()) and len(seen) == 2, "each call says it", seen)
 
 
+def sent_before_the_end(backend: str) -> None:
+    """What was sent before its sender's group was destroyed arrives, also where it is taken much later."""
+    late = 2.0
+    with tempfile.TemporaryDirectory() as folder:
+
+        def main(rank: int) -> float:
+            initialise(backend, rank, 2, os.path.join(folder, "store"))
+            found = torch.empty(10)
+            if rank == 0:
+                # Short ones, of which the first opens the link.
+                for value in (1.0, 2.0, 3.0):
+                    dist.send(torch.full((10,), value), 1)
+                start = time.monotonic()
+                dist.destroy_process_group()
+                return time.monotonic() - start
+            dist.recv(found, 0)
+            time.sleep(late)
+            for value in (2.0, 3.0):
+                dist.recv(found, 0)
+                assert found.tolist() == [value] * 10, found
+            dist.destroy_process_group()
+            return late
+
+        seen = on_ranks(2, main)
+    expect(len(seen) == 2, "both ranks come through", seen)
+    print(f"MEASURED sends that were taken {late:.1f} s later: their sender's group was destroyed within {seen[0]:.1f} s")
+    expect(seen[0] < late + 10, "the sender goes when they were taken", seen)
+
+
 # A whole interpreter, which ends as any program does.
 PROGRAM = """
 import os, sys, torch, torch.distributed as dist
@@ -213,6 +242,7 @@ def outcomes(backend: str, names: list[str]) -> list[Outcome]:
         "abort_then_again": abort_then_again,
         "destroyed_by_its_own_work": destroyed_by_its_own_work,
         "after_the_end": after_the_end,
+        "sent_before_the_end": sent_before_the_end,
         "end_without_destroy": no_destroy,
         "end_without_wait": no_wait,
     }

@@ -50,7 +50,7 @@ pub(super) fn stranger(what: &str, rank: Rank, ranks: u32) -> Error {
 /// From which sizes memory is referred to, as measured between two cores with 1 MiB of cache each, with a core for each
 /// rank and with up to four ranks on each: there who waits for a release gives the core away once more. Ranks that are all on hosts of their own share no caches: there a copy has only to take
 /// longer than the network's last acknowledgement, for which a call waits that has sent references.
-pub(super) fn refer_from(is_crowded: bool, hosts: Hosts) -> ReferFrom {
+fn refer_from(is_crowded: bool, hosts: Hosts) -> ReferFrom {
     let quick = match hosts {
         Hosts::One if !is_crowded => 3 << 9,
         _ => 8 << 10,
@@ -60,7 +60,15 @@ pub(super) fn refer_from(is_crowded: bool, hosts: Hosts) -> ReferFrom {
         piece_of_one_step: if is_crowded { 16 << 10 } else { quick },
         written_buffer: if hosts == Hosts::OneEach { 64 << 10 } else { 2 << 20 },
         rooted_buffer: if is_crowded { 256 << 10 } else { 8 << 10 },
+        scattered_buffer: if is_crowded { 512 << 10 } else { 8 << 10 },
     }
+}
+
+/// The same for a send, which is over when its receiver has read what is referred to.
+pub(super) fn transfer_refers_from(is_crowded: bool) -> ReferFrom {
+    // As between hosts: with a slot a sender goes on sooner.
+    let quick = refer_from(false, Hosts::Several);
+    ReferFrom { piece_of_one_step: if is_crowded { 64 << 10 } else { quick.piece_of_one_step }, ..quick }
 }
 
 /// Bytes of a chunk of which a sender that receives nothing writes a share itself, where it has a core of its own. Between two ranks on two cores of an Intel Xeon broadcasts of
@@ -69,7 +77,7 @@ pub(super) const SHARED_FROM: usize = 384 << 10;
 
 /// On how many hosts ranks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hosts {
+enum Hosts {
     /// All on one.
     One,
     /// On several, some of them together.

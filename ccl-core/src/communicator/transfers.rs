@@ -3,7 +3,7 @@
 use super::operation::{Operation, Transfer, What};
 use super::patience::Room;
 use super::plans::Prepared;
-use super::prepare::{Hosts, SHARED_FROM, refer_from, stranger};
+use super::prepare::{SHARED_FROM, stranger, transfer_refers_from};
 use super::{Communicator, fingerprint, record};
 use crate::DataType;
 use crate::algorithms::{Algorithm as _, OneShot, transfer};
@@ -138,11 +138,11 @@ impl Communicator {
             let mut schedule = Schedule::bind(&transfer::SPEC, side.rank(), &program, &mut self.routes)?;
             // No move of a transfer writes what it sends, and none uses what it receives.
             let may = May { apart: true, in_place: false };
-            // As between hosts: with a slot a sender goes on sooner.
-            schedule.allow_references(&program, &[may], refer_from(false, Hosts::Several))?;
+            let is_crowded = self.room == Room::Crowded;
+            schedule.allow_references(&program, &[may], transfer_refers_from(is_crowded))?;
             match self.routes.offers() {
                 Offers::None => {}
-                Offers::Written if self.room == Room::Crowded => {}
+                Offers::Written if is_crowded => {}
                 Offers::Written => {
                     schedule.allow_offers(&program, &[may], SHARED_FROM)?;
                     schedule.allow_shares(&program);

@@ -278,7 +278,7 @@ mod tests {
             let mut schedule = Schedule::bind(&spec, 0, &program, &mut Ends).unwrap();
             let may = vec![May { apart: true, in_place: true }; schedule.machine.moves.len()];
             let from =
-                ReferFrom { piece: 32, piece_of_one_step: 32, written_buffer: 1 << 20, rooted_buffer: 0 };
+                ReferFrom { piece: 32, piece_of_one_step: 32, written_buffer: 1 << 20, ..ReferFrom::ALWAYS };
             schedule.allow_references(&program, &may, from).unwrap();
             [64, 32].map(|tile_bytes| in_letters(&schedule, &spec, ReduceOp::Sum, tile_bytes))
         };

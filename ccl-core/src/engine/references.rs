@@ -58,6 +58,8 @@ pub struct ReferFrom {
     /// Bytes of a buffer of a collective with a root. With slots the root goes on while others still read; with references it waits
     /// for them, which takes long where they wait for a core.
     pub rooted_buffer: usize,
+    /// The same of a root's that is scattered, of which each of the others reads a part only.
+    pub scattered_buffer: usize,
 }
 
 impl ReferFrom {
@@ -67,10 +69,16 @@ impl ReferFrom {
         piece_of_one_step: usize::MAX,
         written_buffer: usize::MAX,
         rooted_buffer: usize::MAX,
+        scattered_buffer: usize::MAX,
     };
     /// As early as can be.
-    pub const ALWAYS: ReferFrom =
-        ReferFrom { piece: 1, piece_of_one_step: 1, written_buffer: 0, rooted_buffer: 0 };
+    pub const ALWAYS: ReferFrom = ReferFrom {
+        piece: 1,
+        piece_of_one_step: 1,
+        written_buffer: 0,
+        rooted_buffer: 0,
+        scattered_buffer: 0,
+    };
 
     /// The same for calls of one kind.
     pub(super) fn in_call(&self, layout: &Layout) -> ReferInCall {
@@ -78,8 +86,10 @@ impl ReferFrom {
         let longest = layout.input_bytes().max(layout.output_bytes());
         // Ranks that reduce a part each wait for one another in any case.
         let has_steps = collective == Collective::AllReduce && parts > 1;
+        let of_root =
+            if collective == Collective::Scatter { self.scattered_buffer } else { self.rooted_buffer };
         let piece = match has_steps {
-            _ if collective.rooted() && longest < self.rooted_buffer => usize::MAX,
+            _ if collective.rooted() && longest < of_root => usize::MAX,
             true => self.piece,
             false => self.piece_of_one_step,
         };
