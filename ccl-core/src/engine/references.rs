@@ -295,7 +295,13 @@ mod tests {
 
     #[test]
     fn calls_of_one_step_refer_to_longer_pieces_only() {
-        let from = ReferFrom { piece: 8, piece_of_one_step: 16, written_buffer: 0, rooted_buffer: 1 << 20 };
+        let from = ReferFrom {
+            piece: 8,
+            piece_of_one_step: 16,
+            written_buffer: 0,
+            rooted_buffer: 1 << 20,
+            scattered_buffer: 1 << 10,
+        };
         let piece = |algorithm: &dyn Algorithm, collective| {
             let spec = Spec::new(collective, 4, 0, algorithm.parts(collective, 4.into()).unwrap());
             from.in_call(&Layout::new(&spec, 0, 64, DataType::F32, 1 << 20).unwrap()).piece
@@ -304,6 +310,7 @@ mod tests {
         assert_eq!(piece(&OneShot, Collective::AllReduce), 16);
         assert_eq!(piece(&OneShot, Collective::AllGather), 16);
         assert_eq!(piece(&OneShot, Collective::Broadcast), usize::MAX);
+        assert_eq!(piece(&OneShot, Collective::Scatter), 16, "a buffer of 4 x 64 x 4 bytes");
     }
 
     #[test]
