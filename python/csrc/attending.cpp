@@ -3,6 +3,7 @@
 #include "transfers.hpp"
 
 #include <thread>
+#include <utility>
 
 namespace rdmaccl {
 
@@ -10,18 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long somebody who waits looks himself for a message, before he leaves that to the thread and sleeps: about as long as it takes to wake
-// the two of them.
-constexpr std::chrono::microseconds kSpin{100};
 // From one look of the watch to the next, and for how many it goes on when there is nothing to see.
 constexpr std::chrono::microseconds kTick{200};
 constexpr int kLooks = 50;
-
-// Whether a message has come, or something is wrong, which whoever reads one finds out.
-bool has_come(const Communicator& pair) {
-  int arrived = 0;
-  return cclProbe(pair.get(), kSender, &arrived) != cclSuccess || arrived != 0;
-}
 
 }  // namespace
 
@@ -34,10 +26,15 @@ void Transfers::attend(const TransferWork& work) {
   if (end == ends.end()) {
     return;
   }
+  End& own = end->second;
+  // The peer may wait for any of the others. The own one's thread is not needed.
+  const bool was_busy = std::exchange(own.is_busy, true);
+  call_for(kShort + 1);
+  own.is_busy = was_busy;
   if (work.is_send_) {
-    attend_send(work, end->second, lock);
+    attend_send(work, own, lock);
   } else {
-    attend_receive(work, end->second, lock);
+    attend_receive(work, own, lock);
   }
 }
 
@@ -56,7 +53,7 @@ void Transfers::attend_receive(const TransferWork& work, End& end, Lock& lock) {
   const auto limit = Clock::now() + kSpin;
   bool goes_on = true;
   while (goes_on && !work.has_ended()) {
-    if (has_come(*end.communicator)) {
+    if (has_come(*end.communicator, kSender)) {
       goes_on = read_one(end, work.peer_);
     } else if (Clock::now() >= limit) {
       goes_on = false;
@@ -73,17 +70,17 @@ void Transfers::attend_receive(const TransferWork& work, End& end, Lock& lock) {
 void Transfers::carry_short(Lock& lock) {
   for (auto& [to, end] : senders_) {
     while (end.is_free() && !is_closing_ && !end.queue.empty() && end.queue.front().bytes <= kShort &&
-           end.unanswered.size() < kMostUnanswered) {
+           (end.unanswered.size() < kMostUnanswered || has_come(*end.communicator, kReceiver))) {
       carry_next(end, to, lock);
     }
   }
 }
 
-void Transfers::announce(End& end, size_t bytes) {
-  if (bytes > kShort || !end.is_open) {
-    call(end);
-  } else {
+void Transfers::announce(End& end) {
+  if (end.is_open) {
     leave_to_watch();
+  } else {
+    call(end);
   }
 }
 
@@ -118,11 +115,11 @@ void Transfers::run_watch() {
     watched_.wait(lock, [&] { return is_closing_ || looks_left_ > 0; });
     // What was issued a moment ago is left to who issued it.
     watched_.wait_for(lock, kTick, [&] { return is_closing_; });
-    looks_left_ = call_for_forgotten() ? kLooks : looks_left_ - 1;
+    looks_left_ = call_for(0) ? kLooks : looks_left_ - 1;
   }
 }
 
-bool Transfers::call_for_forgotten() {
+bool Transfers::call_for(size_t least) {
   bool found = false;
   const auto look = [&](End& end, bool has_something) {
     if (has_something && !end.is_busy && !end.is_called) {
@@ -131,10 +128,10 @@ bool Transfers::call_for_forgotten() {
     }
   };
   for (auto& [to, end] : senders_) {
-    look(end, !end.queue.empty());
+    look(end, !end.queue.empty() && end.queue.front().bytes >= least);
   }
   for (auto& [from, end] : receivers_) {
-    look(end, is_wanted(from));
+    look(end, is_wanted(from, least));
   }
   return found;
 }

@@ -1,6 +1,8 @@
 // Calls that are waited for as one.
 #include "process_group.hpp"
 
+#include "transfers.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -20,12 +22,14 @@ class AllOf final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
   }
   bool wait(milliseconds timeout) override {
+    TransferWork::carry(works_, timeout);
     for (const auto& work : works_) {
       work->wait(timeout);
     }
     return true;
   }
   void synchronize() override {
+    TransferWork::carry(works_, kNoTimeout);
     for (const auto& work : works_) {
       work->synchronize();
     }
@@ -63,7 +67,10 @@ ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::remember(WorkPtr work) {
 }
 
 void ProcessGroupRdmaccl::startCoalescing() {
-  TORCH_CHECK(!is_coalescing_.exchange(true), "rdmaccl: startCoalescing() twice without an endCoalescing()");
+  const std::lock_guard lock(coalescing_);
+  // Of those that an exception has kept from their end each goes its own way.
+  coalesced_.clear();
+  is_coalescing_ = true;
 }
 
 ProcessGroupRdmaccl::WorkPtr ProcessGroupRdmaccl::endCoalescing() {

@@ -98,9 +98,7 @@ void Communicator::enqueue(
   if (closed_) {
     fail(cclInvalidUsage, pending->doing);
   }
-  if (timeout != timeout_.load(std::memory_order_relaxed)) {
-    set_timeout(timeout);
-  }
+  limit(timeout);
   check_call(issue(stream()), pending->doing);
   check(cclHostStreamAddCallback(stream_, over, pending.get()), doing);
   // The callback's from now on.

@@ -39,12 +39,17 @@ class Communicator {
     return comm_;
   }
 
-  // What makes a call of the library, on a stream or, NULL, on this thread.
-  template <class Issue>
-  void run(Issue&& issue, milliseconds timeout, const char* doing) {
+  // What calls that are issued from now on may wait.
+  void limit(milliseconds timeout) {
     if (timeout != timeout_.load(std::memory_order_relaxed)) [[unlikely]] {
       set_timeout(timeout);
     }
+  }
+
+  // What makes a call of the library, on a stream or, NULL, on this thread.
+  template <class Issue>
+  void run(Issue&& issue, milliseconds timeout, const char* doing) {
+    limit(timeout);
     const Doing call{doing, timeout};
     check_call(issue(cclStream_t{}), call);
   }
@@ -59,9 +64,7 @@ class Communicator {
   template <class Issue>
   void submit(Issue&& issue, cclStream_t stream, milliseconds timeout, const char* doing) {
     const std::lock_guard lock(order_);
-    if (timeout != timeout_.load(std::memory_order_relaxed)) {
-      set_timeout(timeout);
-    }
+    limit(timeout);
     check_call(issue(stream), Doing{doing, timeout});
   }
 

@@ -37,4 +37,16 @@ std::exception_ptr failure(cclResult_t result, const Doing& doing) {
   }
 }
 
+std::string words_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& known) {
+    return known.what_without_backtrace();
+  } catch (const std::exception& other) {
+    return other.what();
+  } catch (...) {
+    return "an error of no known kind";
+  }
+}
+
 }  // namespace rdmaccl

@@ -28,6 +28,9 @@ std::exception_ptr failure(cclResult_t result, const Doing& doing);
 [[noreturn]] void raise(const std::string& words);
 std::exception_ptr failure(const std::string& words);
 
+// What an error says.
+std::string words_of(const std::exception_ptr& error);
+
 inline void check(cclResult_t result, const Doing& doing) {
   if (result != cclSuccess) [[unlikely]] {
     raise(result, doing);

@@ -96,8 +96,11 @@ class ProcessGroupRdmaccl : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // Collectives of several tensors have calls of their own, and transfers go one by one; between these two, calls are
-  // gathered, so that they can be waited for as one.
+  // Between these two, calls are gathered, so that they can be waited for as one: transfers are carried side by side then. Collectives of several
+  // tensors have calls of their own.
+  bool supportsCoalescing() const override {
+    return true;
+  }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace rdmaccl {
 
@@ -26,9 +27,10 @@ std::optional<Invitation> look(c10d::Store& store, const std::string& key) {
 
 }  // namespace
 
-bool Transfers::is_wanted(int from) const {
-  return std::any_of(
-      receives_.begin(), receives_.end(), [&](const Recv& recv) { return recv.from < 0 || recv.from == from; });
+bool Transfers::is_wanted(int from, size_t least) const {
+  return std::any_of(receives_.begin(), receives_.end(), [&](const Recv& recv) {
+    return (recv.from < 0 || recv.from == from) && recv.bytes >= least;
+  });
 }
 
 bool Transfers::needs_door() const {
@@ -66,7 +68,7 @@ void Transfers::run_door() {
       lock.lock();
       if (invitation && !is_closing_) {
         const auto from = invitation->from;
-        End& end = receivers_.try_emplace(from, pair_settings(from, rank_)).first->second;
+        End& end = receivers_.try_emplace(from, pair_settings(from, rank_), doing_of("recv from", from, kSender)).first->second;
         end.thread = thread([&end, from, id = invitation->id](Transfers& self) { self.run_receiver(end, from, id); });
         ++next;
         break;
@@ -124,10 +126,10 @@ void Transfers::run_receiver(End& end, int from, const cclUniqueId& id) {
   end.communicator->close();
 }
 
-bool Transfers::read_one(End& end, int from) {
+bool Transfers::read_one(End& end, int from, std::optional<Arrival>* later) {
   bool is_orderly = false;
   try {
-    if (accept(end, from)) {
+    if (accept(end, from, later)) {
       return true;
     }
     is_orderly = true;
@@ -138,47 +140,63 @@ bool Transfers::read_one(End& end, int from) {
   return false;
 }
 
-bool Transfers::accept(End& end, int from) {
-  auto& pair = *end.communicator;
-  Header header{};
-  take(pair, &header, sizeof header, kSender, kForever, "rdmaccl:recv");
-  if (header.is_last != 0) {
+bool Transfers::accept(End& end, int from, std::optional<Arrival>* later) {
+  auto arrival = meet(end, from);
+  if (!arrival) {
     return false;
   }
-  Kept kept{from, static_cast<int>(header.tag), {}};
-  std::unique_lock lock(mutex_);
-  auto match = claim(from, kept.tag);
-  lock.unlock();
+  if (later != nullptr && arrival->fits() && arrival->bytes > kShort) {
+    later->emplace(std::move(*arrival));
+    return true;
+  }
   try {
-    const bool fits = match && match->bytes == header.bytes;
-    if (!fits) {
-      kept.bytes.resize(header.bytes);
+    if (arrival->bytes > 0) {
+      take(*end.communicator, arrival->room(), arrival->bytes, kSender, settings_.timeout, end.doing.c_str());
     }
-    if (header.bytes > 0) {
-      take(pair, fits ? match->cargo.data() : kept.bytes.data(), header.bytes, kSender, settings_.timeout, "rdmaccl:recv");
-    }
-    const Answer answer{match ? match->bytes : header.bytes};
-    put(pair, &answer, sizeof answer, kSender, settings_.timeout, "rdmaccl:recv");
-    if (match) {
-      finish(*match, from, fits ? nullptr : mismatch(from, rank_, header.bytes, match->bytes));
-      return true;
-    }
+    answer(end, *arrival, from);
   } catch (...) {
-    if (match) {
-      finish(*match, from, std::current_exception());
+    if (arrival->match) {
+      finish(*arrival->match, from, std::current_exception());
     }
     throw;
   }
-  lock.lock();
+  return true;
+}
+
+std::optional<Transfers::Arrival> Transfers::meet(End& end, int from) {
+  Header header{};
+  take(*end.communicator, &header, sizeof header, kSender, kForever, end.doing.c_str());
+  if (header.is_last != 0) {
+    return std::nullopt;
+  }
+  Arrival arrival{header.bytes, std::nullopt, {from, static_cast<int>(header.tag), {}}};
+  Lock lock(mutex_);
+  arrival.match = claim(from, arrival.kept.tag);
+  lock.unlock();
+  if (!arrival.fits()) {
+    arrival.kept.bytes.resize(header.bytes);
+  }
+  return arrival;
+}
+
+void Transfers::answer(End& end, Arrival& arrival, int from) {
+  const Answer answer{arrival.match ? arrival.match->bytes : arrival.bytes};
+  put(*end.communicator, &answer, sizeof answer, kSender, settings_.timeout, end.doing.c_str());
+  const bool fits = arrival.fits();
+  auto match = std::exchange(arrival.match, std::nullopt);
+  if (match) {
+    finish(*match, from, fits ? nullptr : mismatch(from, rank_, arrival.bytes, match->bytes));
+    return;
+  }
+  Lock lock(mutex_);
   // Its receive may have been issued meanwhile.
-  match = claim(from, kept.tag);
+  match = claim(from, arrival.kept.tag);
   if (!match) {
-    kept_.push_back(std::move(kept));
-    return true;
+    kept_.push_back(std::move(arrival.kept));
+    return;
   }
   lock.unlock();
-  fill(*match, kept);
-  return true;
+  fill(*match, arrival.kept);
 }
 
 void Transfers::fail_receives(End& end, int from, const std::exception_ptr& error, bool is_orderly) {

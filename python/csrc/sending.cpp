@@ -16,7 +16,7 @@ void Transfers::connect_to(End& end, int to) {
 void Transfers::settle(End& end, int to, size_t most, milliseconds limit) {
   while (end.unanswered.size() > most) {
     Answer answer{};
-    take(*end.communicator, &answer, sizeof answer, kReceiver, limit, "rdmaccl:send");
+    take(*end.communicator, &answer, sizeof answer, kReceiver, limit, end.doing.c_str());
     const auto sent = end.unanswered.front();
     end.unanswered.pop_front();
     if (answer.room != sent) {
@@ -25,12 +25,15 @@ void Transfers::settle(End& end, int to, size_t most, milliseconds limit) {
   }
 }
 
-void Transfers::deliver(End& end, const Send& message, int to) {
-  const auto limit = message.work->getTimeout();
+void Transfers::send_header(End& end, const Send& message) {
   message.cargo.load();
   const Header header{message.tag, message.bytes, 0};
-  auto& pair = *end.communicator;
-  put(pair, &header, sizeof header, kReceiver, limit, "rdmaccl:send");
+  put(*end.communicator, &header, sizeof header, kReceiver, message.work->getTimeout(), end.doing.c_str());
+}
+
+void Transfers::deliver(End& end, const Send& message, int to) {
+  const auto limit = message.work->getTimeout();
+  send_header(end, message);
   const bool is_short = message.bytes <= kShort && end.is_open;
   if (message.bytes > 0) {
     const void* data = message.cargo.data();
@@ -40,7 +43,7 @@ void Transfers::deliver(End& end, const Send& message, int to) {
       end.copy.assign(bytes, bytes + message.bytes);
       data = end.copy.data();
     }
-    put(pair, data, message.bytes, kReceiver, limit, "rdmaccl:send");
+    put(*end.communicator, data, message.bytes, kReceiver, limit, end.doing.c_str());
   }
   end.unanswered.push_back(message.bytes);
   settle(end, to, is_short ? kMostUnanswered : 0, limit);
@@ -56,17 +59,20 @@ std::exception_ptr Transfers::send_one(End& end, const Send& message, int to) {
     deliver(end, message, to);
     return nullptr;
   } catch (...) {
-    const auto error = std::current_exception();
-    const std::lock_guard lock(mutex_);
-    if (end.failure) {
-      // Why it was aborted says more.
-      return end.failure;
-    }
-    if (end.is_connecting || end.communicator->fault()) {
-      end.failure = error;
-    }
-    return error;
+    return blame(end, std::current_exception());
   }
+}
+
+std::exception_ptr Transfers::blame(End& end, const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (end.failure) {
+    // Why it was aborted says more.
+    return end.failure;
+  }
+  if (end.is_connecting || end.communicator->fault()) {
+    end.failure = error;
+  }
+  return error;
 }
 
 void Transfers::carry_next(End& end, int to, Lock& lock) {

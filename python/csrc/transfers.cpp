@@ -6,6 +6,11 @@
 
 namespace rdmaccl {
 
+std::string doing_of(const char* what, int peer, int in_pair) {
+  return std::string("rdmaccl:") + what + " rank " + std::to_string(peer) + " (of these two it is rank " + std::to_string(in_pair) +
+      ", this one rank " + std::to_string(1 - in_pair) + ")";
+}
+
 int TransferWork::sourceRank() const {
   return source_;
 }
@@ -13,8 +18,7 @@ int TransferWork::sourceRank() const {
 bool TransferWork::wait(milliseconds timeout) {
   const auto limit = timeout > kNoTimeout ? timeout : getTimeout();
   const auto transfers = transfers_.lock();
-  // Who carries a message may have to wait for as long as the transfer may take.
-  if (transfers && limit >= getTimeout() && !has_ended()) {
+  if (transfers && may_be_carried(timeout)) {
     transfers->attend(*this);
   }
   if (!ends_within(limit)) {
@@ -24,6 +28,22 @@ bool TransferWork::wait(milliseconds timeout) {
     }
   }
   return RdmacclWork::wait(kNoTimeout);
+}
+
+void TransferWork::carry(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, milliseconds timeout) {
+  // All of a process group.
+  std::shared_ptr<Transfers> transfers;
+  std::vector<TransferWork*> carried;
+  for (const auto& work : works) {
+    auto* const transfer = dynamic_cast<TransferWork*>(work.get());
+    if (transfer != nullptr && transfer->may_be_carried(timeout)) {
+      transfers = transfer->transfers_.lock();
+      carried.push_back(transfer);
+    }
+  }
+  if (transfers) {
+    transfers->attend(carried);
+  }
 }
 
 Transfers::Transfers(
@@ -45,7 +65,7 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
   TORCH_CHECK_VALUE(to >= 0 && to < size_ && to != rank_, "rdmaccl: rank ", rank_, " cannot send to rank ", to);
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(!is_closing_, "rdmaccl: a send on a process group that was shut down");
-  End& end = senders_.try_emplace(to, pair_settings(rank_, to)).first->second;
+  End& end = senders_.try_emplace(to, pair_settings(rank_, to), doing_of("send to", to, kReceiver)).first->second;
   if (end.failure) {
     std::rethrow_exception(end.failure);
   }
@@ -58,7 +78,7 @@ void Transfers::send(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
     end.thread = thread([&end, to](Transfers& self) { self.run_sender(end, to); });
     open_door();
   } else {
-    announce(end, bytes);
+    announce(end);
   }
 }
 
@@ -88,7 +108,7 @@ void Transfers::recv(c10::intrusive_ptr<TransferWork> work, Cargo cargo, size_t 
       call(other);
     }
   } else if (end != receivers_.end()) {
-    announce(end->second, bytes);
+    announce(end->second);
   }
   open_door();
 }

@@ -6,8 +6,9 @@
 // it; a short one is over when it is handed over, as long as not too many answers are owed. The receiver
 // reads messages while a receive is open that they may be for; what comes with another tag is kept.
 //
-// Who waits for a transfer carries it himself where nobody else has begun to; the threads carry what nobody waits for. To wake one takes ten
-// times as long as a short message, so for a short one none is woken: a watch does it a moment later, should nobody have come to wait.
+// Who waits for a transfer carries it himself where nobody else has begun to, and who waits for a batch carries all of it side by side; the
+// threads carry what nobody waits for. To wake one takes ten times as long as a short message, so at first none is woken: a watch does it a moment
+// later, should nobody have come to wait, and who waits for one transfer does it for all others that are long.
 #pragma once
 
 #include "cargo.hpp"
@@ -34,7 +35,15 @@ class TransferWork final : public RdmacclWork {
   // Without a timeout, waits as long as the group's.
   bool wait(milliseconds timeout) override;
 
+  // Before each of them is waited for so long: carries the transfers among them side by side.
+  static void carry(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, milliseconds timeout);
+
  private:
+  // Who waits so long may carry it himself: he may have to wait as long as the transfer may take.
+  bool may_be_carried(milliseconds timeout) const {
+    return (timeout <= kNoTimeout || timeout >= getTimeout()) && !has_ended();
+  }
+
   friend class Transfers;
   std::atomic<int> source_ = -1;
   // Where it is made; the other rank, negative for anybody; and whether it sends. Set when it is issued.
@@ -88,11 +97,30 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     int tag;
     std::vector<char> bytes;
   };
+  // A message whose header has come, and the receive that it is for, if there is one already.
+  struct Arrival {
+    size_t bytes;
+    std::optional<Recv> match;
+    Kept kept;
+
+    bool fits() const {
+      return match && match->bytes == bytes;
+    }
+    // Where its bytes go.
+    void* room() {
+      return fits() ? match->cargo.data() : kept.bytes.data();
+    }
+  };
+  // What is carried side by side.
+  struct Batch;
   // One end of a pair's communicator.
   struct End {
-    explicit End(Settings settings) : communicator(std::make_unique<Communicator>(std::move(settings))) {}
+    End(Settings settings, std::string doing)
+        : communicator(std::make_unique<Communicator>(std::move(settings))), doing(std::move(doing)) {}
 
     std::unique_ptr<Communicator> communicator;
+    // What its errors begin with: who the ranks are that the library has numbers of its own for.
+    const std::string doing;
     std::thread thread;
     // What the thread waits for.
     std::condition_variable changed;
@@ -137,16 +165,29 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   void attend(const TransferWork& work);
   void attend_send(const TransferWork& work, End& end, Lock& lock);
   void attend_receive(const TransferWork& work, End& end, Lock& lock);
+  // The same for several that are waited for together.
+  void attend(const std::vector<TransferWork*>& works);
+  // Those of them that nobody has begun, one for each end, whose ends are the caller's then. Under the lock.
+  Batch gather(const std::vector<TransferWork*>& works);
+  // Carries them as far as their peers have come; leaves the rest to threads.
+  void carry(Batch& batch);
+  static void send_headers(Batch& batch);
+  void await_headers(Batch& batch);
+  // Moves the bytes of long messages.
+  void move(Batch& batch);
+  // Ends those whose bytes did not all come.
+  void fail(Batch& batch, std::string cause);
+  void conclude(Batch& batch);
   // Carries the short messages that nobody has begun to carry, as far as nothing is to be waited for.
   void carry_short(Lock& lock);
-  // Under the lock, as the next four: a transfer of so many bytes has been issued, for the end's thread or for whoever comes to wait.
-  void announce(End& end, size_t bytes);
+  // Under the lock, as the next five: a transfer has been issued, for the end's thread or for whoever comes to wait.
+  void announce(End& end);
   // Wakes an end's thread.
   static void call(End& end);
   // Leaves an end to whoever comes to wait, and to the watch.
   void leave_to_watch();
-  // Calls the threads of ends with something to do that nobody has begun.
-  bool call_for_forgotten();
+  // Calls the threads of ends with something to do that nobody has begun, from so many bytes on.
+  bool call_for(size_t least);
   // After somebody has carried something: to the thread, if there is more for it.
   void release(End& end, bool has_more);
 
@@ -154,18 +195,26 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   void connect_to(End& end, int to);
   // Takes answers until so many are owed.
   void settle(End& end, int to, size_t most, milliseconds limit);
+  static void send_header(End& end, const Send& message);
   void deliver(End& end, const Send& message, int to);
   // Connects if need be, and delivers; why it has failed.
   std::exception_ptr send_one(End& end, const Send& message, int to);
+  // Why a message has failed on this end, where this error was met: what had happened before says more.
+  std::exception_ptr blame(End& end, const std::exception_ptr& error);
   // Carries the first message of the queue. Under the lock, which it gives back meanwhile.
   void carry_next(End& end, int to, Lock& lock);
-  // Reads one message; false if there are no more.
-  bool accept(End& end, int from);
+  // Reads one message; false if there are no more. The bytes of a long one that a receive is there for are left to the caller who asks for it.
+  bool accept(End& end, int from, std::optional<Arrival>* later);
+  // Its header only; none if there are no more.
+  std::optional<Arrival> meet(End& end, int from);
+  // Tells the sender that its bytes have come, and ends the receive, or keeps them for one.
+  void answer(End& end, Arrival& arrival, int from);
   // The same by whoever has the end; false if it was the last, for whatever reason, and then the receives have failed.
-  bool read_one(End& end, int from);
+  bool read_one(End& end, int from, std::optional<Arrival>* later = nullptr);
   // Takes the first receive that such a message is for. Under the lock, as the next three.
   std::optional<Recv> claim(int from, int tag);
-  bool is_wanted(int from) const;
+  // Whether there is a receive of so many bytes or more.
+  bool is_wanted(int from, size_t least = 0) const;
   bool needs_door() const;
   bool is_connecting() const;
   // Ends a receive.

@@ -136,6 +136,39 @@ def death(backend: str, victim: int) -> None:
     expect(all(isinstance(one.error, dist.DistBackendError) for one in told.values()), "they are DistBackendErrors", told)
 
 
+def death_in_batches(backend: str) -> None:
+    """Ranks exchange long messages around a ring, all at once; one dies."""
+    with tempfile.TemporaryDirectory() as folder:
+        when = os.path.join(folder, "when")
+
+        def exchange(rank: int) -> None:
+            sent, found = torch.full((1 << 20,), float(rank)), torch.empty(1 << 20)
+            for turn in range(100_000):
+                if turn == 20 and rank == 1:
+                    with open(when, "w") as file:
+                        file.write(str(time.monotonic()))
+                    os.kill(os.getpid(), signal.SIGKILL)
+                send = dist.P2POp(dist.isend, sent, (rank + 1) % WORLD)
+                receive = dist.P2POp(dist.irecv, found, (rank - 1) % WORLD)
+                for work in dist.batch_isend_irecv([send, receive]):
+                    work.wait()
+
+        def main(rank: int) -> Told:
+            initialise(backend, rank, WORLD, os.path.join(folder, "store"), 20)
+            return telling(lambda: exchange(rank))
+
+        told = on_ranks(WORLD, main)
+        with open(when) as file:
+            died = float(file.read())
+    show(told)
+    expect(sorted(told) == [0, 2, 3], "who is left", told)
+    neighbours = max(told[rank].at for rank in (0, 2)) - died
+    print(f"MEASURED rank 1 killed between batches: its neighbours raised after {neighbours * 1e3:.1f} ms")
+    expect(neighbours < DEATH_SECONDS, f"{neighbours:.1f} s are too long", told)
+    expect(all(told[rank].error is not None and "rank 1" in told[rank].text for rank in (0, 2)), "they name rank 1", told)
+    expect(told[3].error is not None, "the last one raises too", told)
+
+
 def mismatch(backend: str, call: str) -> None:
     """Rank 1 comes with another shape: all ranks are told, and by name."""
 
@@ -282,6 +315,7 @@ def short_sizes_differ(backend: str) -> None:
 SCENARIOS: dict[str, Callable[[str], None]] = {
     "rank_2_dies_in_training": lambda b: death(b, 2),
     "rank_0_dies_in_training": lambda b: death(b, 0),
+    "rank_1_dies_between_batches": death_in_batches,
     "shapes_differ_blocking": lambda b: mismatch(b, "blocking"),
     "shapes_differ_async": lambda b: mismatch(b, "async"),
     "shapes_differ_future": lambda b: mismatch(b, "future"),

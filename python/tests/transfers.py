@@ -160,6 +160,57 @@ class Transfers(Ranks):
         for peer, one in found.items():
             self.same(one, torch.full((peer + 1,), float(peer)), peer)
 
+    def batch(self, *operations: dist.P2POp) -> None:
+        for work in dist.batch_isend_irecv(list(operations)):
+            work.wait()
+            self.assertTrue(work.is_completed())
+
+    def test_batches_around_the_ring(self) -> None:
+        """Long ones, of which each rank can send none before another takes it; now and then a rank comes late."""
+        for turn, elements in enumerate((1 << 20, 100, 20_000, 1 << 18) * 3):
+            if turn % 4 == self.rank:
+                time.sleep(0.02)
+            sent, found = torch.full((elements,), float(10 * turn + self.rank)), torch.empty(elements)
+            self.batch(dist.P2POp(dist.isend, sent, self.right), dist.P2POp(dist.irecv, found, self.left))
+            self.same(found, torch.full_like(found, float(10 * turn + self.left)), turn)
+
+    def test_batch_of_many_to_everybody(self) -> None:
+        """Long and short ones with tags, which are received in the other order."""
+        lengths = [1 << 16, 10, 1 << 17, 1 << 18, 3]
+        tags = list(range(len(lengths)))
+        found = {(peer, tag): torch.empty(lengths[tag]) for peer in self.others for tag in tags}
+
+        def sent(source: int, peer: int, tag: int) -> torch.Tensor:
+            return torch.full((lengths[tag],), float(100 * source + 10 * peer + tag))
+
+        sends = [dist.P2POp(dist.isend, sent(self.rank, peer, tag), peer, tag=tag) for peer in self.others for tag in tags]
+        receives = [dist.P2POp(dist.irecv, one, peer, tag=tag) for (peer, tag), one in reversed(found.items())]
+        self.batch(*sends, *receives)
+        for (peer, tag), one in found.items():
+            self.same(one, sent(peer, self.rank, tag), (peer, tag))
+
+    def test_batch_beside_what_nobody_takes_yet(self) -> None:
+        """What was sent before a batch, and is taken after it, does not hold it up."""
+        before = dist.isend(torch.full((1 << 19,), 1.0), self.right, tag=1)
+        other = (self.rank + 2) % WORLD
+        sent, found = torch.full((1 << 19,), float(self.rank)), torch.empty(1 << 19)
+        self.batch(dist.P2POp(dist.isend, sent, other, tag=2), dist.P2POp(dist.irecv, found, other, tag=2))
+        self.same(found, torch.full_like(found, float(other)), "batch")
+        dist.recv(found, self.left, tag=1)
+        self.same(found, torch.ones_like(found), "before")
+        before.wait()
+
+    def test_batch_after_one_that_was_refused(self) -> None:
+        sent, found = torch.full((1 << 16,), float(self.rank)), torch.empty(1 << 16)
+        sending = dist.P2POp(dist.isend, sent, self.right)
+        receiving = dist.P2POp(dist.irecv, found, self.left)
+        with self.assertRaises(ValueError):
+            dist.batch_isend_irecv([receiving, dist.P2POp(dist.isend, sent, self.rank)])
+        self.batch(sending)
+        dist.barrier()
+        self.batch(sending, receiving)
+        self.same(found, torch.full_like(found, float(self.left)), "after")
+
     def test_in_a_subgroup(self) -> None:
         """Ranks of the whole group name the peers."""
         group = dist.new_group([1, 3])

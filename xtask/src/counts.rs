@@ -2,23 +2,60 @@
 //! run: system calls of a small one, of which there are none, its instructions, and [`copies`] of a larger one.
 //! Allocations are counted in `ccl/tests/counts.rs`.
 //!
-//! Whose system calls and instructions are counted is `ccl/examples/two_ranks.rs`, in which one thread steps two ranks in turn and nothing waits.
+//! Whose system calls and instructions are counted are two programs in which one thread has two ranks in turn and nothing waits: the engine's calls
+//! in `ccl/examples/two_ranks.rs`, and those of the C ABI in `ccl-ffi/examples/calls_in_turn.rs`.
 
 use crate::copies;
 use crate::shell::{command, read, root, run, target};
 use crate::tally::Outcome;
 use crate::tools;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::process::Command;
 use std::str::FromStr;
 
-/// Links, bytes, and a number of calls that is a multiple of how often slots, credits, receives and completions come round.
-const CASES: [(&str, u64, u64); 5] =
-    [("shm", 8, 512), ("shm", 1024, 512), ("shm", 65536, 128), ("ib", 8, 512), ("ib", 1024, 512)];
+/// What is made: all-reduces of the engine over some links, or a call of the C ABI; bytes; and a number of calls that is a multiple of how
+/// often slots, credits, receives and completions come round.
+const CASES: [(What, u64, u64); 9] = [
+    (What::Links("shm"), 8, 512),
+    (What::Links("shm"), 1024, 512),
+    (What::Links("shm"), 65536, 128),
+    (What::Links("ib"), 8, 512),
+    (What::Links("ib"), 1024, 512),
+    (What::Call("broadcast"), 8, 512),
+    (What::Call("send"), 8, 512),
+    (What::Call("exchange"), 8, 512),
+    (What::Call("exchange"), 1024, 512),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    Links(&'static str),
+    Call(&'static str),
+}
+
+impl What {
+    /// As the record has it.
+    fn name(self) -> &'static str {
+        match self {
+            What::Links(name) | What::Call(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Links(links) => write!(f, "an all_reduce over {links}"),
+            What::Call(call) => write!(f, "the C ABI's {call}"),
+        }
+    }
+}
+
 const RANKS: u64 = 2;
 /// What counts: the calls, and not what the fake libibverbs does in them. Callgrind turns over at begin and end of each.
-const COUNTED: [&str; 4] = [
+const COUNTED: [&str; 5] = [
     "two_ranks::all_reduces*",
+    "calls_in_turn::calls",
     "ccl_fake_ibverbs::ffi::queue_pair::post_send",
     "ccl_fake_ibverbs::ffi::queue_pair::post_recv",
     "ccl_fake_ibverbs::ffi::queue_pair::poll_cq",
@@ -29,14 +66,16 @@ pub(crate) const NO_REP_MOVSB: (&str, &str) =
 /// Where the instructions of each case stand, for people and for comparison.
 const RECORD: &str = "benches/instructions.txt";
 const HEADER: &str = "\
-# Instructions of an all_reduce on one of two ranks, counted by callgrind: `cargo xtask counts` fails where one of
-# them is 5 % above its number here. The difference between runs of 3N and of N calls of ccl/examples/two_ranks.rs,
-# release profile, x86-64, halved: it holds the engine, the reduction and the links (shared memory, or queue pairs without
-# what libibverbs does: one post, and a poll and a half), no waiting, and no argument checks of the communicator. It repeats to
-# within one instruction. It depends on the kernels, which valgrind's own idea of the CPU decides (valgrind 3.19 has no
-# AVX-512), and a little on the compiler and on the C library's memcpy.
+# Instructions on one of two ranks, counted by callgrind: `cargo xtask counts` fails where one of them is 5 % above its number here. The
+# difference between runs of 3N and of N calls, release profile, x86-64, halved. It repeats to within one instruction, and depends on the kernels,
+# which valgrind's own idea of the CPU decides (valgrind 3.19 has no AVX-512), and a little on the compiler and on the C library's memcpy.
 #
-# links  kernels  bytes  instructions
+# shm, ib: an all_reduce in ccl/examples/two_ranks.rs: the engine, the reduction and the links (shared memory, or queue pairs without
+# what libibverbs does: one post, and a poll and a half), no waiting, and no argument checks of the communicator.
+# broadcast, send, exchange: all of a call of the C ABI in ccl-ffi/examples/calls_in_turn.rs, over shared memory. Of a broadcast and of a send and its receive
+# the mean of both ranks; an exchange is a group of a send and a receive.
+#
+# what       kernels  bytes  instructions
 ";
 
 pub(crate) fn check() -> Outcome {
@@ -56,38 +95,45 @@ pub(crate) fn check() -> Outcome {
 
 /// Builds the program whose system calls and instructions are counted.
 pub(crate) fn build() -> Command {
-    command("cargo build --release --locked --workspace --example two_ranks")
+    command("cargo build --release --locked --workspace --example two_ranks --example calls_in_turn")
 }
 
-fn example(links: &str, bytes: u64, calls: u64) -> String {
-    let program = target().join("release/examples/two_ranks");
-    format!("{} --links {links} --iterations {calls} --bytes {bytes}", program.display())
+fn example(what: What, bytes: u64, calls: u64) -> String {
+    let (program, option) = match what {
+        What::Links(_) => ("two_ranks", "--links"),
+        What::Call(_) => ("calls_in_turn", "--call"),
+    };
+    let program = target().join("release/examples").join(program);
+    format!("{} {option} {} --iterations {calls} --bytes {bytes}", program.display(), what.name())
 }
 
 /// There are none, yielding included, in any number of calls: so N and 3N give the same. A fake libibverbs makes its own.
 fn system_calls() -> Result<u64, String> {
     let log = target().join("strace.txt");
-    let cases = || CASES.into_iter().filter(|(links, ..)| *links == "shm");
-    for (links, bytes, calls) in cases() {
+    let cases = || CASES.into_iter().filter(|(what, ..)| *what != What::Links("ib"));
+    for (what, bytes, calls) in cases() {
         for calls in [calls, 3 * calls] {
-            let line = format!("strace -f -o {} {}", log.display(), example(links, bytes, calls));
+            let line = format!("strace -f -o {} {}", log.display(), example(what, bytes, calls));
             read(&mut command(&line))?;
             let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
             let made = between_marks(&text).ok_or("strace did not see the example's begin and end")?;
-            println!("system calls in {calls} all_reduces of {bytes} bytes: {}", made.len());
+            println!("system calls in {calls} times {what} of {bytes} bytes: {}", made.len());
             if !made.is_empty() {
-                return Err(format!("system calls in an all_reduce of {bytes} bytes:\n{}", made.join("\n")));
+                return Err(format!("system calls in {what} of {bytes} bytes:\n{}", made.join("\n")));
             }
         }
     }
     Ok(cases().count() as u64)
 }
 
-/// The lines between the one that writes `begin` and the one that writes `end`.
+/// The lines of a thread between the one that writes `begin` and the one that writes `end`.
 fn between_marks(log: &str) -> Option<Vec<&str>> {
     let writes = |what: &str| log.lines().position(|line| line.contains(&format!("write(1, \"{what}\\n\"")));
     let (begin, end) = (writes("begin")?, writes("end")?);
-    Some(log.lines().skip(begin + 1).take(end.checked_sub(begin + 1)?).collect())
+    let thread = |line: &str| line.split_whitespace().next().map(str::to_string);
+    let own = thread(log.lines().nth(begin)?);
+    let between = log.lines().skip(begin + 1).take(end.checked_sub(begin + 1)?);
+    Some(between.filter(|line| thread(line) == own).collect())
 }
 
 fn instructions() -> Result<u64, String> {
@@ -95,23 +141,22 @@ fn instructions() -> Result<u64, String> {
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();
     let (mut passed, mut now) = (0, HEADER.to_string());
     let mut worse = Vec::new();
-    for (links, bytes, calls) in CASES {
-        let (kernels, short) = total(links, bytes, calls)?;
-        let (_, long) = total(links, bytes, 3 * calls)?;
+    for (what, bytes, calls) in CASES {
+        let (kernels, short) = total(what, bytes, calls)?;
+        let (_, long) = total(what, bytes, 3 * calls)?;
         let each = (long - short) / (2 * calls * RANKS);
-        println!(
-            "instructions of an all_reduce of {bytes} bytes on each of two ranks over {links}: {each} ({kernels})"
-        );
-        let _ = writeln!(now, "{links:<7}  {kernels:<7}  {bytes:>5}  {each:>12}");
-        match number(&recorded, [links, &kernels, &bytes.to_string()]) {
+        println!("instructions of {what} of {bytes} bytes on each of two ranks: {each} ({kernels})");
+        let name = what.name();
+        let _ = writeln!(now, "{name:<11}  {kernels:<7}  {bytes:>5}  {each:>12}");
+        match number(&recorded, [name, &kernels, &bytes.to_string()]) {
             // A twentieth is more than compilers differ by, and less than a needless step costs.
             Some(before) if each * 20 > before * 21 => {
-                worse.push(format!("{each} for {bytes} bytes over {links} where it says {before}"));
+                worse.push(format!("{each} for {what} of {bytes} bytes where it says {before}"));
             }
             Some(_) => passed += 1,
             // Another CPU, or another valgrind: nothing is wrong, and there is nothing to compare with.
             None => println!(
-                "not compared: {RECORD} has no number for {bytes} bytes over {links} with {kernels} kernels"
+                "not compared: {RECORD} has no number for {what} of {bytes} bytes with {kernels} kernels"
             ),
         }
     }
@@ -123,7 +168,7 @@ fn instructions() -> Result<u64, String> {
     Err(format!("{RECORD}: {}; find out why, or copy {} there", worse.join(", "), fresh.display()))
 }
 
-/// The recorded number of links, kernels and bytes.
+/// The recorded number of links or a call, kernels and bytes.
 fn number(recorded: &str, case: [&str; 3]) -> Option<u64> {
     numbers(recorded, &case).map(|[number]| number)
 }
@@ -137,13 +182,13 @@ pub(crate) fn numbers<T: FromStr, const N: usize>(recorded: &str, case: &[&str])
 }
 
 /// Which kernels ran, and the instructions of all warm-up and counted calls on both ranks, without the set-up.
-fn total(links: &str, bytes: u64, calls: u64) -> Result<(String, u64), String> {
+fn total(what: What, bytes: u64, calls: u64) -> Result<(String, u64), String> {
     let out = target().join("callgrind.out");
     let toggles: String = COUNTED.iter().map(|function| format!(" --toggle-collect={function}")).collect();
     let line = format!(
         "valgrind --tool=callgrind{toggles} --callgrind-out-file={} {}",
         out.display(),
-        example(links, bytes, calls)
+        example(what, bytes, calls)
     );
     let printed = read(command(&line).envs([NO_REP_MOVSB]))?;
     let kernels = printed.lines().find_map(|line| line.strip_prefix("kernels ")).ok_or("no kernels named")?;
@@ -159,7 +204,7 @@ mod tests {
 
     #[test]
     fn calls_between_the_marks_are_found() {
-        let log = "7 brk(0) = 0\n7 write(1, \"begin\\n\", 6) = 6\n7 sched_yield() = 0\n7 write(1, \"end\\n\", 4) = 4\n";
+        let log = "7 brk(0) = 0\n7 write(1, \"begin\\n\", 6) = 6\n8 brk(0) = 0\n7 sched_yield() = 0\n7 write(1, \"end\\n\", 4) = 4\n";
         assert_eq!(between_marks(log), Some(vec!["7 sched_yield() = 0"]));
         assert_eq!(between_marks("7 brk(0) = 0\n"), None);
     }
