@@ -145,7 +145,7 @@ bool Transfers::accept(End& end, int from, std::optional<Arrival>* later) {
   if (!arrival) {
     return false;
   }
-  if (later != nullptr && arrival->fits() && arrival->bytes > kShort) {
+  if (later != nullptr && arrival->bytes > kShort) {
     later->emplace(std::move(*arrival));
     return true;
   }

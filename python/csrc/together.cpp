@@ -8,6 +8,17 @@
 
 namespace rdmaccl {
 
+struct Transfers::Incoming {
+  End& end;
+  int from;
+  // Its header has not been seen yet.
+  bool is_awaited;
+  // A long message, whose bytes are still to come: also where no receive is there for it. Its sender may have to wait for another such
+  // message before he sends them.
+  std::optional<Arrival> arrival;
+  bool has_failed;
+};
+
 struct Transfers::Batch {
   struct Out {
     End& end;
@@ -15,16 +26,8 @@ struct Transfers::Batch {
     std::optional<Send> message;
     std::exception_ptr error;
   };
-  struct In {
-    End& end;
-    int from;
-    // Its header has not been seen yet.
-    bool is_awaited;
-    // A long message, whose bytes are still to come.
-    std::optional<Arrival> arrival;
-  };
   std::vector<Out> sends;
-  std::vector<In> receives;
+  std::vector<Incoming> receives;
 
   bool is_empty() const {
     return sends.empty() && receives.empty();
@@ -60,7 +63,7 @@ Transfers::Batch Transfers::gather(const std::vector<TransferWork*>& works) {
       continue;
     }
     if (!work->is_send_) {
-      batch.receives.push_back({end, work->peer_, true, std::nullopt});
+      batch.receives.push_back({end, work->peer_, true, std::nullopt, false});
     } else if (!end.queue.empty() && end.queue.front().work.get() == work && end.queue.front().bytes > kShort) {
       batch.sends.push_back({end, work->peer_, std::move(end.queue.front()), nullptr});
       end.queue.pop_front();
@@ -117,7 +120,7 @@ void Transfers::await_headers(Batch& batch) {
 
 void Transfers::move(Batch& batch) {
   const auto sends = [](const Batch::Out& out) { return !out.error; };
-  const auto receives = [](const Batch::In& in) { return in.arrival.has_value(); };
+  const auto receives = [](const Incoming& in) { return in.arrival.has_value(); };
   if (std::none_of(batch.sends.begin(), batch.sends.end(), sends) &&
       std::none_of(batch.receives.begin(), batch.receives.end(), receives)) {
     return;
@@ -182,27 +185,30 @@ void Transfers::fail(Batch& batch, std::string cause) {
   }
   for (auto& in : batch.receives) {
     if (in.arrival) {
-      auto match = std::exchange(in.arrival->match, std::nullopt);
-      finish(*match, in.from, error);
-      fail_receives(in.end, in.from, error, false);
+      give_up(in, error);
       in.end.communicator->abort();
     }
   }
 }
 
+void Transfers::give_up(Incoming& in, const std::exception_ptr& error) {
+  in.has_failed = true;
+  if (in.arrival->match) {
+    finish(*in.arrival->match, in.from, error);
+  }
+  fail_receives(in.end, in.from, error, false);
+}
+
 void Transfers::conclude(Batch& batch) {
   // The answers before the peers' are waited for.
   for (auto& in : batch.receives) {
-    if (!in.arrival || !in.arrival->match) {
+    if (!in.arrival || in.has_failed) {
       continue;
     }
     try {
       answer(in.end, *in.arrival, in.from);
     } catch (...) {
-      if (in.arrival->match) {
-        finish(*in.arrival->match, in.from, std::current_exception());
-      }
-      fail_receives(in.end, in.from, std::current_exception(), false);
+      give_up(in, std::current_exception());
     }
   }
   for (auto& out : batch.sends) {

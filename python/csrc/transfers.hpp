@@ -112,6 +112,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
     }
   };
   // What is carried side by side.
+  struct Incoming;
   struct Batch;
   // One end of a pair's communicator.
   struct End {
@@ -177,6 +178,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   void move(Batch& batch);
   // Ends those whose bytes did not all come.
   void fail(Batch& batch, std::string cause);
+  void give_up(Incoming& in, const std::exception_ptr& error);
   void conclude(Batch& batch);
   // Carries the short messages that nobody has begun to carry, as far as nothing is to be waited for.
   void carry_short(Lock& lock);
@@ -203,7 +205,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   std::exception_ptr blame(End& end, const std::exception_ptr& error);
   // Carries the first message of the queue. Under the lock, which it gives back meanwhile.
   void carry_next(End& end, int to, Lock& lock);
-  // Reads one message; false if there are no more. The bytes of a long one that a receive is there for are left to the caller who asks for it.
+  // Reads one message; false if there are no more. The bytes of a long one are left to the caller who asks for it.
   bool accept(End& end, int from, std::optional<Arrival>* later);
   // Its header only; none if there are no more.
   std::optional<Arrival> meet(End& end, int from);

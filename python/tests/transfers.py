@@ -200,6 +200,17 @@ class Transfers(Ranks):
         self.same(found, torch.ones_like(found), "before")
         before.wait()
 
+    def test_batches_that_begin_with_what_is_taken_later(self) -> None:
+        """Each rank of a pair sends first what the other one's batch has no receive for: both must take it all the same."""
+        other = self.rank ^ 1
+        first, second = torch.full((1 << 20,), float(self.rank)), torch.full((1 << 20,), 10.0 + self.rank)
+        found = torch.empty(1 << 20)
+        sends = [dist.P2POp(dist.isend, first, other, tag=1), dist.P2POp(dist.isend, second, other, tag=2)]
+        self.batch(*sends, dist.P2POp(dist.irecv, found, other, tag=2))
+        self.same(found, torch.full_like(found, 10.0 + other), "second")
+        dist.recv(found, other, tag=1)
+        self.same(found, torch.full_like(found, float(other)), "first")
+
     def test_batch_after_one_that_was_refused(self) -> None:
         sent, found = torch.full((1 << 16,), float(self.rank)), torch.empty(1 << 16)
         sending = dist.P2POp(dist.isend, sent, self.right)
