@@ -3,7 +3,6 @@
 #include "transfers.hpp"
 
 #include <thread>
-#include <utility>
 
 namespace rdmaccl {
 
@@ -27,10 +26,8 @@ void Transfers::attend(const TransferWork& work) {
     return;
   }
   End& own = end->second;
-  // The peer may wait for any of the others. The own one's thread is not needed.
-  const bool was_busy = std::exchange(own.is_busy, true);
-  call_for(kShort + 1);
-  own.is_busy = was_busy;
+  // The peer may wait for any of the others.
+  call_for(kShort + 1, &own);
   if (work.is_send_) {
     attend_send(work, own, lock);
   } else {
@@ -119,10 +116,10 @@ void Transfers::run_watch() {
   }
 }
 
-bool Transfers::call_for(size_t least) {
+bool Transfers::call_for(size_t least, const End* own) {
   bool found = false;
   const auto look = [&](End& end, bool has_something) {
-    if (has_something && !end.is_busy && !end.is_called) {
+    if (has_something && &end != own && !end.is_busy && !end.is_called) {
       call(end);
       found = true;
     }

@@ -3,6 +3,7 @@
 #include "transfers.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -158,25 +159,27 @@ void Transfers::move(Batch& batch) {
   fail(batch, words_of(error));
 }
 
-// Each may have stopped in its middle. One of the pairs has failed; what the others say is that one of their group has.
-void Transfers::fail(Batch& batch, std::string cause) {
-  const auto look = [&](const End& end) {
-    const auto fault = end.communicator->fault();
-    if (fault && words_of(fault).find("of the same group failed") == std::string::npos) {
-      cause = end.doing + ": " + words_of(fault);
+// Each may have stopped in its middle. One of the pairs has failed; the communicators of the others say that a call of their group has.
+void Transfers::fail(Batch& batch, const std::string& words) {
+  std::string text = "rdmaccl: a batch of transfers has failed: " + words;
+  const auto look = [&](const End& end, int peer) {
+    int arrived = 0;
+    const bool is_broken = cclProbe(end.communicator->get(), peer, &arrived) != cclSuccess;
+    if (is_broken && std::strstr(cclGetLastError(nullptr), "a call of the same group failed") == nullptr) {
+      text = end.doing + ", in a batch: " + words;
     }
   };
   for (const auto& out : batch.sends) {
     if (!out.error) {
-      look(out.end);
+      look(out.end, kReceiver);
     }
   }
   for (const auto& in : batch.receives) {
     if (in.arrival) {
-      look(in.end);
+      look(in.end, kSender);
     }
   }
-  const auto error = failure("rdmaccl: a batch of transfers has failed: " + cause);
+  const auto error = failure(text);
   for (auto& out : batch.sends) {
     if (!out.error) {
       out.error = error;

@@ -177,7 +177,7 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   // Moves the bytes of long messages.
   void move(Batch& batch);
   // Ends those whose bytes did not all come.
-  void fail(Batch& batch, std::string cause);
+  void fail(Batch& batch, const std::string& words);
   void give_up(Incoming& in, const std::exception_ptr& error);
   void conclude(Batch& batch);
   // Carries the short messages that nobody has begun to carry, as far as nothing is to be waited for.
@@ -188,8 +188,8 @@ class Transfers : public std::enable_shared_from_this<Transfers> {
   static void call(End& end);
   // Leaves an end to whoever comes to wait, and to the watch.
   void leave_to_watch();
-  // Calls the threads of ends with something to do that nobody has begun, from so many bytes on.
-  bool call_for(size_t least);
+  // Calls the threads of ends with something to do that nobody has begun, from so many bytes on; not that of `own`.
+  bool call_for(size_t least, const End* own = nullptr);
   // After somebody has carried something: to the thread, if there is more for it.
   void release(End& end, bool has_more);
 
