@@ -201,6 +201,14 @@ impl Error {
         }
     }
 
+    /// What is told of it where it has to be said that it ended something.
+    pub(crate) fn cause(&self) -> String {
+        match &*self.0 {
+            Inner::Kind(ErrorKind::Broken(cause)) => cause.clone(),
+            _ => self.to_string(),
+        }
+    }
+
     /// The same case, whose text goes on with this.
     pub(crate) fn noting(self, note: impl Into<String>) -> Error {
         Error(Arc::new(Inner::Noted(self, note.into())))

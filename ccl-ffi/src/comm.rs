@@ -248,15 +248,15 @@ pub(crate) fn with<T>(comm: cclComm_t, work: impl FnOnce(&mut Communicator) -> R
             if let Some(limit) = slot.held.timeout() {
                 communicator.set_timeout(limit);
             }
-            work(communicator).inspect_err(|error| note_broken(slot, communicator, error))
+            work(communicator).inspect_err(|_| note_broken(slot, communicator))
         }
         _ => Err(unusable(slot)),
     }
 }
 
 #[cold]
-fn note_broken(slot: &Slot<Comm>, communicator: &Communicator, error: &Error) {
-    if communicator.broken().is_some()
+fn note_broken(slot: &Slot<Comm>, communicator: &Communicator) {
+    if let Some(error) = communicator.broken()
         && let Some(face) = face_in(slot)
     {
         face.note(error);

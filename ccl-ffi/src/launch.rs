@@ -218,8 +218,11 @@ fn run(parts: Vec<Part>, is_asynchronous: bool) -> Result<()> {
     let result = make(&mut entered, work, is_asynchronous);
     if let Err(error) = &result {
         for (content, face) in &entered {
-            let is_broken = matches!(&**content, Content::Ready(c) if c.broken().is_some());
-            if is_asynchronous || is_broken {
+            let own = match &**content {
+                Content::Ready(communicator) => communicator.broken(),
+                _ => None,
+            };
+            if let Some(error) = own.or(is_asynchronous.then_some(error)) {
                 face.note(error);
             }
         }

@@ -175,6 +175,38 @@ fn a_refused_call_takes_its_group_with_it() {
 }
 
 #[test]
+fn of_a_failed_group_each_communicator_has_its_own_cause() {
+    let (one, two) = (init_all::<2>(), init_all::<2>());
+    let (mut a, mut b) = ([1f32; 4], [2f32; 4]);
+    let both = |comms: [Comm; 2], a: &mut [f32; 4], b: &mut [f32; 4]| {
+        ok(cclGroupStart());
+        ok(all_reduce(a, comms[0], 0));
+        ok(all_reduce(b, comms[1], 0));
+        cclGroupEnd()
+    };
+    // Once with all there, so that the second group is not refused while it is prepared.
+    on_threads(&[0, 1], |rank, _| {
+        let (mut a, mut b) = ([1f32; 4], [2f32; 4]);
+        ok(both([one[rank], two[rank]], &mut a, &mut b));
+    });
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| both([one[0], two[0]], &mut a, &mut b));
+        wait_for("the group", || running(two[0]).is_some());
+        ok(cclCommRevoke(two[1], 0));
+        assert_eq!(waits.join().expect("no panic"), REMOTE_ERROR);
+    });
+    let cause = "rank 1 has revoked the communicator";
+    assert_eq!(async_error(two[0]), REMOTE_ERROR);
+    assert!(last_error(two[0]).starts_with(cause), "{}", last_error(two[0]));
+    assert_eq!(async_error(one[0]), INVALID_USAGE);
+    let beside = format!("the communicator is unusable since: a call of the same group failed: {cause}");
+    assert!(last_error(one[0]).starts_with(&beside), "{}", last_error(one[0]));
+    refused(all_reduce(&mut [0f32; 4], one[0], 0), INVALID_USAGE, &beside);
+    destroy_all(&one);
+    destroy_all(&two);
+}
+
+#[test]
 fn one_thread_joins_and_splits_for_all_ranks() {
     let (mut comms, mut children, mut twice) = ([0; 4], [1; 4], [1; 4]);
     let id = id();

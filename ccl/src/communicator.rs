@@ -348,8 +348,9 @@ impl Communicator {
         self.core.record()
     }
 
-    /// Why no more calls are taken, if so: the first error in the middle of a call.
-    pub fn broken(&self) -> Option<&str> {
+    /// Why no more calls are taken, if so: the first error in the middle of a call of this communicator; or else
+    /// [`ErrorKind::Broken`], if one of its [group](crate::run_together) failed on another, or this rank has revoked it.
+    pub fn broken(&self) -> Option<&Error> {
         self.core.broken()
     }
 

@@ -3,7 +3,6 @@
 #include "transfers.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -159,24 +158,23 @@ void Transfers::move(Batch& batch) {
   fail(batch, words_of(error));
 }
 
-// Each may have stopped in its middle. One of the pairs has failed; the communicators of the others say that a call of their group has.
+// Each may have stopped in its middle. One of the pairs has failed; those of the others are of no use any more because it has.
 void Transfers::fail(Batch& batch, const std::string& words) {
   std::string text = "rdmaccl: a batch of transfers has failed: " + words;
-  const auto look = [&](const End& end, int peer) {
-    int arrived = 0;
-    const bool is_broken = cclProbe(end.communicator->get(), peer, &arrived) != cclSuccess;
-    if (is_broken && std::strstr(cclGetLastError(nullptr), "a call of the same group failed") == nullptr) {
+  const auto look = [&](const End& end) {
+    const auto state = end.communicator->health();
+    if (state != cclSuccess && state != cclInvalidUsage) {
       text = end.doing + ", in a batch: " + words;
     }
   };
   for (const auto& out : batch.sends) {
     if (!out.error) {
-      look(out.end, kReceiver);
+      look(out.end);
     }
   }
   for (const auto& in : batch.receives) {
     if (in.arrival) {
-      look(in.end, kSender);
+      look(in.end);
     }
   }
   const auto error = failure(text);

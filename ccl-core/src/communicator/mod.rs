@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::control::{Agreement, EndKind};
 use crate::cost::Model;
 use crate::engine::Blocks;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{Identity, KernelState, Memory, Recorder};
 use crate::kernels::{Buffers, Level, Piece};
 use crate::plan::{Collective, Placement, Rank};
@@ -132,7 +132,7 @@ pub struct Communicator {
     recorder: Arc<Recorder>,
     /// Calls that kernels make, which have no place in the record: they run by themselves.
     kernels: Arc<OnceLock<KernelObserver>>,
-    broken: Option<String>,
+    broken: Option<Error>,
 }
 
 /// What a communicator makes its calls with.
@@ -299,9 +299,9 @@ impl Communicator {
         self.config.timeout = timeout;
     }
 
-    /// Why no more calls are taken, if so.
-    pub fn broken(&self) -> Option<&str> {
-        self.broken.as_deref()
+    /// Why no more calls are taken, if so: the error of a call of this communicator, or else [`ErrorKind::Broken`].
+    pub fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
     }
 
     /// Ends this communicator's calls from another thread.
@@ -318,10 +318,8 @@ impl Communicator {
     /// [`ErrorKind::Ended`]. What is left to do is to [agree](Communicator::agree), shrink, and drop it.
     pub fn revoke(&mut self, reason: &str) {
         self.health.end(EndKind::Revoked, reason);
-        self.break_with(format!(
-            "this rank has revoked it{}",
-            if reason.is_empty() { String::new() } else { format!(": {reason}") }
-        ));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        self.break_with(ErrorKind::Broken(format!("this rank has revoked it{why}")).into());
     }
 
     /// Declares ranks lost. They are told, and the communicator ends for all.
@@ -446,8 +444,8 @@ impl Communicator {
         if self.health.is_aborted() {
             return Err(ErrorKind::Aborted.into());
         }
-        if let Some(cause) = &self.broken {
-            return Err(ErrorKind::Broken(cause.clone()).into());
+        if let Some(error) = &self.broken {
+            return Err(ErrorKind::Broken(error.cause()).into());
         }
         self.health.check().map_err(|error| self.breaks(error))
     }

@@ -353,8 +353,7 @@ impl Communicator {
                 _ => return error,
             };
             let error = reason.and_then(|reason| self.inquire(&reason)).unwrap_or(error);
-            self.break_with(error.to_string());
-            error
+            self.break_with(error)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Communicator, KernelObserver};
 use crate::clock::{monotonic_ns, wall_ns};
+use crate::error::Error;
 use crate::flight::{self, About, Dump, Entry, RankState, Recorder};
 use std::io;
 use std::path::Path;
@@ -71,7 +72,7 @@ impl Communicator {
 
     /// What this rank does and has done, as a file of JSON has it.
     pub fn dump(&self) -> String {
-        self.record().dump(self.broken.clone())
+        self.record().dump(self.broken.as_ref().map(Error::cause))
     }
 
     /// The communicator breaks for this reason: the record says so, and goes into a file if somebody wants it.

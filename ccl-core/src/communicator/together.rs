@@ -74,13 +74,17 @@ fn run(runs: &mut [Run<'_, '_>]) -> Result<()> {
         Ok(()) => Ok(()),
         Err((failed, error)) => {
             let error = runs[failed].communicator.breaks(error);
-            let cause = format!("a call of the same group failed: {error}");
             for (_, run) in runs.iter_mut().enumerate().filter(|(index, _)| *index != failed) {
-                run.communicator.break_with(cause.clone());
+                run.communicator.break_with(ErrorKind::Broken(beside(&error)).into());
             }
             Err(error)
         }
     }
+}
+
+/// Why a communicator ends whose own calls have not failed.
+fn beside(error: &Error) -> String {
+    format!("a call of the same group failed: {error}")
 }
 
 /// What is left to do on one communicator.
@@ -112,7 +116,7 @@ fn prepare<'c, 'b>(mut members: Vec<Member<'c, 'b>>) -> Result<Vec<Run<'c, 'b>>>
     let line_up = |index: usize, member: Member<'c, 'b>| {
         member.line_up().inspect_err(|error| {
             if is_an_end(error) && first.set(error.clone()).is_ok() {
-                let cause = format!("a call of the same group failed: {error}");
+                let cause = beside(error);
                 let others = healths.iter().enumerate().filter(|(other, _)| *other != index);
                 others.for_each(|(_, health)| health.end(EndKind::Failed, &cause));
             }

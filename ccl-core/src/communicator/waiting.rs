@@ -231,26 +231,28 @@ impl Communicator {
             }
             _ => error,
         };
-        match self.break_with(error.to_string()) {
-            stuck if stuck.is_empty() => error,
-            stuck => error.noting(still_writing(&stuck)),
-        }
+        self.break_with(error)
     }
 
-    /// Takes no more calls, for this reason, which the others are told where they do not know. Which ranks stand still in the middle
-    /// of writing to a buffer of this one.
+    /// Takes no more calls, because of this, which the others are told where they do not know. The error comes back, with the ranks
+    /// that stand still in the middle of writing to a buffer of this one.
     #[cold]
-    pub(super) fn break_with(&mut self, cause: String) -> Vec<Rank> {
+    pub(super) fn break_with(&mut self, error: Error) -> Error {
+        let cause = error.cause();
         tracing::warn!(rank = self.rank, sequence = self.sequence, cause, "communicator broken");
         self.record_end(&cause);
         let mut stuck = self.routes.withdraw();
         stuck.extend(self.crew.routes_mut().flat_map(Routes::withdraw));
-        if !stuck.is_empty() {
-            tracing::error!(rank = self.rank, sequence = self.sequence, "{}", still_writing(&stuck));
-        }
         self.health.give_up(&cause);
-        self.broken.get_or_insert(cause);
-        stuck
+        let error = if stuck.is_empty() {
+            error
+        } else {
+            let what = still_writing(&stuck);
+            tracing::error!(rank = self.rank, sequence = self.sequence, what);
+            error.noting(what)
+        };
+        self.broken.get_or_insert_with(|| error.clone());
+        error
     }
 
     /// How long a call may wait for its peers without anything moving.
