@@ -349,7 +349,8 @@ impl Communicator {
     }
 
     /// Why no more calls are taken, if so: the first error in the middle of a call of this communicator; or else
-    /// [`ErrorKind::Broken`], if one of its [group](crate::run_together) failed on another, or this rank has revoked it.
+    /// [`ErrorKind::Broken`](crate::ErrorKind::Broken), if one of its [group](crate::run_together) failed on another,
+    /// or this rank has revoked it.
     pub fn broken(&self) -> Option<&Error> {
         self.core.broken()
     }
