@@ -8,6 +8,7 @@
 
 mod heap;
 mod incoming;
+mod mapping;
 mod outgoing;
 pub(crate) mod region;
 mod segment;

@@ -1,20 +1,17 @@
 //! Memory of the user that peers can map.
 
 use super::Segment;
+use super::mapping::{HUGE_PAGE, Mapping};
 use crate::sync::{AtomicU64, Ordering};
 use ccl_core::kernels::Piece;
 use ccl_core::transport::{KnownMemory, UserMemory};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// Shared memory begins on a huge page, so that the kernel may back it with huge pages.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Zeroed memory that ranks of the same host can see, so that calls on it move no byte through slots.
 ///
@@ -54,7 +51,7 @@ impl SharedMemory {
 
     /// Where it begins. Valid for reads and writes of its length until it is dropped.
     pub fn as_mut_ptr(&self) -> *mut u8 {
-        self.region.mapping.base.as_ptr()
+        self.region.mapping.base().as_ptr()
     }
 
     /// All of it, to be registered; it stays there as long as that lasts. Nobody reads through it.
@@ -186,7 +183,9 @@ impl Region {
             let what = format!("ftruncate of shared memory to {len} bytes");
             Error::system(what, e, "free memory, or raise the file size limit (ulimit -f)")
         })?;
-        let mapping = Mapping::aligned(&fd, len)?;
+        let mapping = Mapping::new(&fd, len, "shared memory")?;
+        // SAFETY: a new mapping, whose bytes the advice does not change. Memory without huge pages is as good, only slower.
+        let _ = unsafe { rustix::mm::madvise(mapping.base().as_ptr().cast(), len, Advice::LinuxHugepage) };
         // A peer cannot take memory away under a reader, which would be a SIGBUS.
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::system("sealing shared memory", e, "the kernel must support memfd seals"))?;
@@ -196,16 +195,16 @@ impl Region {
     fn memory(region: &Arc<Region>, len: usize) -> UserMemory {
         // SAFETY: the bytes are there as long as the owner. Whoever reads them through a call that borrows them has the
         // word of that call.
-        let piece = unsafe { Piece::new(region.mapping.base.as_ptr(), len) };
+        let piece = unsafe { Piece::new(region.mapping.base().as_ptr(), len) };
         UserMemory { piece, owner: Some(Arc::clone(region) as _) }
     }
 
     pub(crate) fn address(&self) -> usize {
-        self.mapping.base.as_ptr().addr()
+        self.mapping.base().as_ptr().addr()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.mapping.len
+        self.mapping.len()
     }
 
     /// The descriptor, for peers.
@@ -267,9 +266,8 @@ impl Loan {
         let bytes = rustix::fs::fstat(fd).map_err(|e| format!("fstat of lent memory: {e}"))?.st_size;
         let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && seals.contains(SealFlags::SHRINK));
         let len = len.ok_or_else(|| format!("it lent {bytes} bytes of memory that it can take away"))?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::of(fd, null_mut(), len, protection, MapFlags::SHARED);
-        Ok(Loan { number, memory: Borrowed::There(mapping.map_err(|e| e.to_string())?) })
+        let mapping = Mapping::new(fd, len, "a peer's memory").map_err(|e| e.to_string())?;
+        Ok(Loan { number, memory: Borrowed::There(mapping) })
     }
 
     /// `len` bytes from `offset`, if they lie inside.
@@ -280,72 +278,8 @@ impl Loan {
             Borrowed::There(mapping) => mapping,
         };
         let offset = usize::try_from(offset).ok()?;
-        let inside = offset <= mapping.len && len <= mapping.len - offset;
+        let inside = offset <= mapping.len() && len <= mapping.len() - offset;
         // SAFETY: just checked that it lies inside of the mapping.
-        inside.then(|| unsafe { mapping.base.as_ptr().add(offset) })
-    }
-}
-
-/// A mapping of a whole memfd.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping belongs to the process and stays until drop. What lies in it is the user's memory or a
-// peer's: who may touch which bytes when is the contract of `Piece`, whatever the thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// At an address that the kernel picks, or in place of the mapping at `at`.
-    fn of(fd: &OwnedFd, at: *mut u8, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping> {
-        // SAFETY: a new mapping, or one in place of memory that belongs to the caller alone.
-        let base = unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, fd, 0) };
-        let base = base.map_err(|e| {
-            let what = format!("mapping {len} bytes of shared memory");
-            Error::system(what, e, "raise the address space limit (ulimit -v)")
-        })?;
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
-        Ok(Mapping { base, len })
-    }
-
-    /// For reading and writing, on the start of a huge page.
-    fn aligned(fd: &OwnedFd, len: usize) -> Result<Mapping> {
-        // Room in which an aligned part is long enough: its two ends are given back below, whatever happens.
-        let room = len + HUGE_PAGE;
-        // SAFETY: a new mapping at an address that the kernel picks.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE) };
-        let start = start.map_err(|e| {
-            let what = format!("finding room for {len} bytes of shared memory");
-            Error::system(what, e, "raise the address space limit (ulimit -v)")
-        })?;
-        let head = start.addr().wrapping_neg() % HUGE_PAGE;
-        let (at, flags) = (start.cast::<u8>().wrapping_add(head), MapFlags::SHARED | MapFlags::FIXED);
-        let mapping = Mapping::of(fd, at, len, ProtFlags::READ | ProtFlags::WRITE, flags);
-        let rest = if mapping.is_ok() { len } else { 0 };
-        // SAFETY: the ends of the room just made, outside of the new mapping; `head` is at most a huge page.
-        unsafe {
-            if head > 0 {
-                let _ = rustix::mm::munmap(start, head);
-            }
-            let _ = rustix::mm::munmap(at.wrapping_add(rest).cast(), room - head - rest);
-            if rest > 0 {
-                // Advice: memory without huge pages is as good, only slower.
-                let _ = rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage);
-            }
-        }
-        mapping
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: made by `of` with this length; whoever holds addresses in it holds its owner.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok());
+        inside.then(|| unsafe { mapping.base().as_ptr().add(offset) })
     }
 }

@@ -1,5 +1,6 @@
 //! A rank's shared memory: one sealed memfd, mapped whole, touched as needed.
 
+use super::mapping::{HUGE_PAGE, Mapping};
 use crate::bell::Bell;
 use crate::connect::GLANCE;
 use crate::ledger::Ledger;
@@ -10,7 +11,7 @@ use ccl_core::transport::{Exchange, SLOTS_PER_LINK};
 use ccl_core::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -25,8 +26,6 @@ const _: () = assert!(LEDGER_AT + size_of::<Ledger>() <= LINKS_AT);
 const ENTRIES_AT: usize = size_of::<Credit>() + size_of::<Offering>();
 /// Rooms begin on a page.
 const ROOMS_ALIGN: usize = 4096;
-/// Slots begin on a huge page's boundary.
-const SLOTS_ALIGN: usize = 2 << 20;
 
 /// What decides where things lie; the same on all ranks.
 ///
@@ -73,7 +72,7 @@ impl Geometry {
     }
 
     fn slots_at(&self) -> usize {
-        (self.rooms_at() + self.max_links as usize * self.room_bytes()).next_multiple_of(SLOTS_ALIGN)
+        (self.rooms_at() + self.max_links as usize * self.room_bytes()).next_multiple_of(HUGE_PAGE)
     }
 
     /// Messages of a link that may be in slots at a time; in a crowd ranks share cores.
@@ -106,15 +105,9 @@ pub(crate) struct Words {
 pub(crate) struct Segment {
     id: u128,
     fd: OwnedFd,
-    base: NonNull<u8>,
+    mapping: Mapping,
     geometry: Geometry,
 }
-
-// SAFETY: the mapping belongs to the process and stays until drop; what lies in it is atomics, and payload
-// whose ownership the ring's protocol passes from one side to the other.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 /// The segments made by this process, for ranks that are threads of it: they use the same mapping.
 static OURS: Mutex<Ours> = Mutex::new(Ours { segments: BTreeMap::new(), taken: BTreeSet::new() });
@@ -182,17 +175,8 @@ impl Segment {
     }
 
     fn map(id: u128, fd: OwnedFd, geometry: Geometry) -> Result<Segment> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel picks.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), geometry.bytes(), protection, flags, &fd, 0) };
-        let base = base.map_err(|e| {
-            let what = format!("mapping {} bytes of the links' memory", geometry.bytes());
-            Error::system(what, e, "raise the address space limit (ulimit -v), or lower slot size or credits")
-        })?;
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
-        Ok(Segment { id, fd, base, geometry })
+        let mapping = Mapping::new(&fd, geometry.bytes(), "the links' memory")?;
+        Ok(Segment { id, fd, mapping, geometry })
     }
 
     pub(crate) fn id(&self) -> u128 {
@@ -212,7 +196,7 @@ impl Segment {
     pub(crate) fn bell(&self) -> &Bell {
         // SAFETY: the mapping is longer than a bell, page-aligned, lives as long as `self`, and any bytes
         // are a valid bell.
-        unsafe { self.base.cast().as_ref() }
+        unsafe { self.mapping.base().cast().as_ref() }
     }
 
     /// What the owner says of the memory that it lends.
@@ -220,7 +204,7 @@ impl Segment {
     pub(crate) fn ledger(&self) -> &Ledger {
         // SAFETY: it lies behind the bell in the first page of the mapping, which lives as long as `self`, at a
         // multiple of its alignment; any bytes are a valid ledger.
-        unsafe { self.base.add(LEDGER_AT).cast().as_ref() }
+        unsafe { self.mapping.base().add(LEDGER_AT).cast().as_ref() }
     }
 
     /// Where the words of a link lie.
@@ -229,7 +213,7 @@ impl Segment {
         let at = LINKS_AT + link as usize * self.geometry.link_bytes();
         // SAFETY: all links of the geometry lie inside the mapping; 128 divides all offsets.
         unsafe {
-            let credit = self.base.add(at);
+            let credit = self.mapping.base().add(at);
             let offering = credit.add(size_of::<Credit>());
             let entries = credit.add(ENTRIES_AT).cast();
             Words { credit: credit.cast(), offering: offering.cast(), entries }
@@ -240,7 +224,9 @@ impl Segment {
     pub(crate) fn rooms(&self, link: u32) -> NonNull<u8> {
         assert!(link < self.geometry.max_links, "link outside the segment");
         // SAFETY: the rooms of all links of the geometry lie inside the mapping.
-        unsafe { self.base.add(self.geometry.rooms_at() + link as usize * self.geometry.room_bytes()) }
+        unsafe {
+            self.mapping.base().add(self.geometry.rooms_at() + link as usize * self.geometry.room_bytes())
+        }
     }
 
     /// Where a slot begins.
@@ -248,7 +234,9 @@ impl Segment {
     pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
         assert!(slot < self.geometry.slots(), "slot outside the segment");
         // SAFETY: all slots of the geometry lie inside the mapping.
-        unsafe { self.base.add(self.geometry.slots_at() + slot as usize * self.geometry.slot_bytes) }
+        unsafe {
+            self.mapping.base().add(self.geometry.slots_at() + slot as usize * self.geometry.slot_bytes)
+        }
     }
 
     /// Asks for the memory of a link's lines now, those of its shortest lap, so that the lack of it is an error and not a signal.
@@ -303,9 +291,6 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: made by `map` with this length; whoever holds addresses in it holds an `Arc` of it.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.geometry.bytes()) };
-        debug_assert!(unmapped.is_ok());
         let mut ours = ours();
         // A peer's segment has the same id in its own process only.
         if ours.segments.get(&self.id).is_some_and(|s| s.strong_count() == 0) {
