@@ -25,6 +25,8 @@ def sample_results():
         time = 1 + cell.bytes / 1000
         for name, part in ((ORDINARY.name, 0.5), (MAPPED.name, 0.25), ("intel/default", 1), ("mpich/default", 2)):
             results.add(cell, name, Sample(time * part, time * part * 2, False))
+    results.add_bare(64 << 20, [5000.0, 4000.0])
+    results.add_bare(64 << 20, [6000.0, 3000.0])
     results.versions["intel"] = "Intel <MPI>"
     results.note("a note")
     return results
@@ -267,6 +269,15 @@ class Documents(unittest.TestCase):
         self.assertIn("| computation beside 64M all_reduce | lost, with a spare core | 0.10 | 0.20 |", page)
         self.assertIn("(some-cpu.svg)", page)
         self.assertEqual(page.count("| bytes | malloc, µs |"), len({(c.ranks, c.collective, c.place, c.type) for c in cells.required()}))
+
+    def test_a_page_has_what_the_memory_takes_where_it_was_measured(self):
+        machine = sample_machine()
+        # The least of both; ours mapped, and two fifths of the peer's.
+        cell = Cell(2, "all_reduce", "out", "float32", 64 << 20)
+        peer = machine.results.best(cell, "intel/default").median
+        self.assertIn(f"| 64M | 3000 | 5000 | {peer * 0.25:.0f} | {peer * 0.4:.0f} |", report.page(machine, "a.svg"))
+        machine.results.bare.clear()
+        self.assertNotIn("What the memory takes", report.page(machine, "a.svg"))
 
     def test_only_a_whole_run_of_an_optimised_library_beside_peers_is_published(self):
         self.assertEqual(main.unfit(sample_machine(), True), "")

@@ -98,11 +98,16 @@ class Results:
 
     def __init__(self):
         self.samples = {}
+        self.bare = {}
+        """By bytes, microseconds of a mapped all-reduce of two threads without a library, and of its stores alone: the least seen."""
         self.versions = {}
         self.notes = {}
 
     def add(self, cell, name, sample):
         self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
+
+    def add_bare(self, size, times):
+        self.bare[size] = [min(pair) for pair in zip(times, self.bare.get(size, times))]
 
     def note(self, text):
         self.notes[text] = True
@@ -205,12 +210,23 @@ def everything(machine, results, cells, configurations, ours, options):
                 some = group if configuration.library == ours else wanted.get(configuration.name)
                 if some:
                     one(configuration, some)
+            if group[0].ranks == 2 and group[0].collective == "all_reduce":
+                bare(machine, results)
         for _ in range(options.repeats):
             wanted = contenders(results, group, ours, 1.0)
             for configuration in fitting:
                 some = group if configuration.library == ours else wanted.get(configuration.name, [])
                 if noisy := [c for c in some if (s := results.best(c, configuration.name)) and s.noisy]:
                     one(configuration, noisy)
+
+
+def bare(machine, results):
+    """What the machine's memory takes at that time, whatever the library."""
+    lines, why = machine.run([driver("limits"), "bare"])
+    for size, *times in lines:
+        results.add_bare(int(size), [float(time) for time in times])
+    if why:
+        results.note(f"limits: {why}")
 
 
 def overlap(machine):

@@ -39,7 +39,7 @@ def text(machine):
             times[name] = [digits(best.median), digits(best.p99), runs, int(best.noisy)]
         lines.append(json.dumps({**dataclasses.asdict(cell), "times": times}))
     head = {"machine": machine.name, "about": machine.about, "versions": results.versions}
-    head |= {"notes": list(results.notes), "overlap": machine.overlap}
+    head |= {"notes": list(results.notes), "overlap": machine.overlap, "bare": results.bare}
     members = [f"{json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in head.items()]
     columns = json.dumps(["median µs", "p99 µs", "runs", "noisy"], ensure_ascii=False)
     return "{\n" + ",\n".join([*members, f'"times": {columns}', '"cells": [\n' + ",\n".join(lines) + "\n]"]) + "\n}\n"
@@ -51,6 +51,8 @@ def read(path):
     results = Results()
     results.versions = record["versions"]
     results.notes = dict.fromkeys(record["notes"], True)
+    # Machines measured before this was have none.
+    results.bare = {int(size): times for size, times in record.get("bare", {}).items()}
     for line in record["cells"]:
         times = line.pop("times")
         for name, (median, p99, runs, noisy) in times.items():

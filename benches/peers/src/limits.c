@@ -1,11 +1,13 @@
 /* What this machine can do at best, to hold measurements against: two threads on two cores, ordinary pages.
- * Built by benches/peers/run into target/peers/bin/limits; takes some 20 s. Best of several rounds throughout. */
+ * Built by benches/peers/run into target/peers/bin/limits; takes some 20 s. Best of several rounds throughout.
+ * `limits bare` prints only lines of: bytes, and the microseconds of an all-reduce over mapped memory and of its stores alone. */
 #define _GNU_SOURCE
 #include "timing.h"
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +23,12 @@
 
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 
+/* Not of zeros: there are machines that write lines of zeros three times as fast as others. */
 static void *buffer(size_t bytes) {
     void *memory = aligned_alloc(2 * MIB, (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
     if (!memory) exit(1);
     madvise(memory, bytes, MADV_NOHUGEPAGE);
-    memset(memory, 0, bytes);
+    memset(memory, 1, bytes);
     return memory;
 }
 
@@ -239,9 +242,10 @@ static void attach(void) {
 /* ---- all-reduces that know nothing but the work ---- */
 
 /* `chunk` 0: both address each other's buffers; each adds its half into both outputs, past the caches where these are too
- * small. Else each copies its input in chunks into a ring that both see, and adds the other's chunk to its own. */
+ * small (`only_stores`: it stores there what it does not read). Else each copies its input in chunks into a ring that both see, and adds the other's chunk to its own. */
 struct reduce {
     size_t bytes, chunk, ring;
+    bool only_stores;
     float *in[2], *out[2], *rings[2];
     double least;
 };
@@ -254,8 +258,8 @@ static void direct(const struct reduce *work, int me) {
 #ifdef __SSE2__
     if (work->bytes >= 4 * MIB) {
         for (size_t i = first; i + 16 <= end; i += 16) {
-            __m128 sum[4];
-            for (int k = 0; k < 4; k++) sum[k] = _mm_add_ps(_mm_load_ps(a + i + 4 * k), _mm_load_ps(b + i + 4 * k));
+            __m128 sum[4] = {_mm_set1_ps(1), _mm_set1_ps(1), _mm_set1_ps(1), _mm_set1_ps(1)};
+            for (int k = 0; k < 4 && !work->only_stores; k++) sum[k] = _mm_add_ps(_mm_load_ps(a + i + 4 * k), _mm_load_ps(b + i + 4 * k));
             for (int k = 0; k < 4; k++) _mm_stream_ps(to + i + 4 * k, sum[k]);
             for (int k = 0; k < 4; k++) _mm_stream_ps(other + i + 4 * k, sum[k]);
         }
@@ -320,7 +324,26 @@ static void references(void) {
     printf("\n");
 }
 
-int main(void) {
+/* Of what no cache holds. */
+static void bare(void) {
+    const size_t sizes[] = {64 * MIB, 256 * MIB};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct reduce work = {.bytes = sizes[s]};
+        for (int i = 0; i < 2; i++) work.in[i] = buffer(sizes[s]), work.out[i] = buffer(sizes[s]);
+        both(reduce, &work, 0, 1);
+        printf("%zu\t%.2f", sizes[s], work.least * 1e6);
+        work.only_stores = true;
+        both(reduce, &work, 0, 1);
+        printf("\t%.2f\n", work.least * 1e6);
+        for (int i = 0; i < 2; i++) free(work.in[i]), free(work.out[i]);
+    }
+}
+
+int main(int count, char **words) {
+    if (count > 1 && !strcmp(words[1], "bare")) {
+        bare();
+        return 0;
+    }
     memory();
     message();
     attach();
