@@ -127,9 +127,14 @@ fn silent_path(stage: &mut Stage<'_>) -> Result<(), String> {
 /// Returns when the two ends of a connection have sent something again more often than any count of retries allows.
 /// The programs here ask for 7, which rdma_rxe takes as "for ever".
 fn many_retries(stage: &Stage<'_>, ends: [&Rail; 2]) -> Result<(), String> {
+    retried(stage, ends, 17)
+}
+
+/// Returns when the two ends of a connection have sent something again so often.
+fn retried(stage: &Stage<'_>, ends: [&Rail; 2], times: u64) -> Result<(), String> {
     let sum = || Ok::<_, String>(ends[0].retries()? + ends[1].retries()?);
     let before = sum()?;
-    wait_until("retries", stage.deadline, || Ok(sum()? > before + 16))
+    wait_until("retries", stage.deadline, || Ok(sum()? >= before + times))
 }
 
 /// Returns when this rail has sent so many packets more.
@@ -153,8 +158,11 @@ fn loss(stage: &mut Stage<'_>) -> Result<(), String> {
     let ends = [0, 1].map(|h| stage.network.hosts[h].rails[0].clone());
     let [a, b] = &ends;
     a.disturb("loss 1% delay 1ms")?;
-    pingpong([a, b], 200, stage.deadline)?.finish(stage.deadline)?;
-    a.calm()
+    let pair = pingpong([a, b], 5_000, stage.deadline)?;
+    retried(stage, [a, b], 3)?;
+    // Before the end: where the last acknowledgement is lost, the other end asks for it again and again, and whoever had to give it has gone.
+    a.calm()?;
+    pair.finish(stage.deadline).map(|_| ())
 }
 
 pub(super) const PATH_MTU: Scenario = Scenario {
