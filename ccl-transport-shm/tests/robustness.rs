@@ -120,3 +120,25 @@ fn tight_address_space_is_an_error_that_says_so() {
     assert!(error.to_string().contains("address space limit (ulimit -v)"), "{error}");
     assert!(ShmTransport::new(0, 2, &ShmConfig::default()).is_ok());
 }
+
+/// In a process of its own, since all of it is counted.
+#[test]
+fn a_transport_that_goes_gives_its_address_space_back() {
+    const TEST: &str = "a_transport_that_goes_gives_its_address_space_back";
+    if std::env::var_os("SHM_TEST_ADDRESSES").is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture"]).env("SHM_TEST_ADDRESSES", "1");
+        assert!(command.stdout(std::process::Stdio::null()).status().unwrap().success());
+        return;
+    }
+    let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    // Whole huge pages, and not.
+    let once = |slot_bytes: usize| {
+        let config = ShmConfig { slot_bytes, ..ShmConfig::default() };
+        drop(ShmTransport::new(0, 2, &config).unwrap());
+    };
+    once(64 << 10);
+    let before = mappings();
+    (1..20).for_each(|pages| once(pages * 4096));
+    assert!(mappings() <= before + 2, "{before} mappings, then {}", mappings());
+}

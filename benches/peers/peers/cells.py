@@ -32,6 +32,10 @@ class Cell:
         return f"{self.collective}:{self.place}:{self.type}:{self.bytes}"
 
 
+BARE = [Cell(2, "all_reduce", "out", "float32", size) for size in (64 * MIB, 256 * MIB)]
+"""Which no cache holds: their work is measured without a library too."""
+
+
 def required(all_ranks=RANKS):
     """The cells that the project's targets are about; the same for other numbers of ranks."""
     cells = []

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from .cells import Cell
+from .cells import BARE, Cell
 from .configurations import driver
 
 NEAR = 1.5
@@ -210,8 +210,7 @@ def everything(machine, results, cells, configurations, ours, options):
                 some = group if configuration.library == ours else wanted.get(configuration.name)
                 if some:
                     one(configuration, some)
-            if group[0].ranks == 2 and group[0].collective == "all_reduce":
-                bare(machine, results)
+            bare(machine, results, [cell for cell in BARE if cell in group])
         for _ in range(options.repeats):
             wanted = contenders(results, group, ours, 1.0)
             for configuration in fitting:
@@ -220,9 +219,11 @@ def everything(machine, results, cells, configurations, ours, options):
                     one(configuration, noisy)
 
 
-def bare(machine, results):
-    """What the machine's memory takes at that time, whatever the library."""
-    lines, why = machine.run([driver("limits"), "bare"])
+def bare(machine, results, cells):
+    """What the machine's memory takes at that time for mapped all-reduces, whatever the library."""
+    if not cells:
+        return
+    lines, why = machine.run([driver("limits"), "bare", *(str(cell.bytes) for cell in cells)])
     for size, *times in lines:
         results.add_bare(int(size), [float(time) for time in times])
     if why:

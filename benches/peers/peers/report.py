@@ -5,15 +5,11 @@ them is replaced. The names are those of `sections`."""
 import re
 import statistics
 
-from .cells import ALL_SIZES, COLLECTIVES, OTHERS, PLACES, RANKS, TYPES, Cell, required, short
+from .cells import ALL_SIZES, BARE, COLLECTIVES, OTHERS, PLACES, RANKS, TYPES, Cell, required, short
 from .configurations import LENT, MAPPED, ORDINARY, OUR_CONFIGURATIONS, OURS, PRELOADED
 from .targets import MAPPED_2, NOISE, ratio, targets
 
 MARKED = re.compile(r"(<!-- peers: (?!end)([^>]+?) -->\n).*?(<!-- peers: end -->)", re.DOTALL)
-
-
-BARE = """Two threads, one on each core, that read both inputs of a mapped all-reduce, write both outputs past the caches and do nothing else, and the same
-without reading (`limits bare`), each the least that was seen in the run; ours; and the target. A target below the stores asks for more than memory takes."""
 
 
 def number(value):
@@ -139,12 +135,13 @@ def overlapping(overlap):
 def bare(results):
     """Mapped all-reduces of two ranks beside what the memory takes in the same run, and beside what is wanted of them."""
     rows = []
-    for size, (work, stores) in sorted(results.bare.items()):
-        cell = Cell(2, "all_reduce", "out", "float32", size)
-        sample, peer = results.best(cell, MAPPED.name), results.best_peer(cell, OURS)
-        reached = noted(number(sample.median), sample.noisy) if sample else ""
-        wanted = number(MAPPED_2[size] * peer[1].median) if peer and size in MAPPED_2 else ""
-        rows.append([short(size), number(stores), number(work), reached, wanted])
+    for cell in BARE:
+        if cell.bytes in results.bare:
+            work, stores = results.bare[cell.bytes]
+            sample, peer = results.best(cell, MAPPED.name), results.best_peer(cell, OURS)
+            reached = noted(number(sample.median), sample.noisy) if sample else ""
+            wanted = number(MAPPED_2[cell.bytes] * peer[1].median) if peer else ""
+            rows.append([short(cell.bytes), number(stores), number(work), reached, wanted])
     return table(["bytes", "stores alone, µs", "two threads, µs", f"{MAPPED.variant}, µs", "wanted, µs"], rows)
 
 
@@ -197,6 +194,12 @@ def page(machine, picture):
     lent = standing(results, ORDINARY, ordinary)
     variants = " / ".join(f"`{c.variant}`" for c in ours(results))
     with_heap = f"- The same program with `librdmaccl_heap.so` preloaded (`heap`): {in_words(standing(results, PRELOADED))}.\n"
+    taken = (
+        "## What the memory takes\n\n"
+        "Two threads, one on each core, that read both inputs of a mapped all-reduce, write both outputs past the caches and do nothing else,\n"
+        "and that store as much and read nothing (`limits bare`), each the least that was seen in the run; ours; and the target. A target below\n"
+        f"the stores is less than the memory took then.\n\n{bare(results)}"
+    )
     parts = [
         f"# Beside the peers: {machine.name}",
         "Written by `benches/peers/run`, from one run. [performance.md](../performance.md) says how to read it, and\n"
@@ -208,7 +211,7 @@ def page(machine, picture):
         f"- `cclMemAlloc` buffers: {in_words(standing(results, MAPPED))}.",
         f"![Ratio to the best peer, and bus bandwidth, over size]({picture})",
         f"## Targets\n\n{missed(results, overlap)}",
-        *([f"## What the memory takes\n\n{BARE}\n\n{bare(results)}"] if results.bare else []),
+        *([taken] if results.bare else []),
         f"## All but all-reduce out of place\n\nTime by the best peer's, {variants}, by size in bytes:\n\n{ratios(results)}",
         "## Narrow types\n\nall_reduce, 2 ranks, out of place, ordinary memory. What a byte costs, by what one of float32 costs in the same\n"
         f"library:\n\n{narrow(results)}",

@@ -1,6 +1,6 @@
 /* What this machine can do at best, to hold measurements against: two threads on two cores, ordinary pages.
  * Built by benches/peers/run into target/peers/bin/limits; takes some 20 s. Best of several rounds throughout.
- * `limits bare` prints only lines of: bytes, and the microseconds of an all-reduce over mapped memory and of its stores alone. */
+ * `limits bare BYTES...` prints only lines of: bytes, and the microseconds of an all-reduce over mapped memory and of its stores alone. */
 #define _GNU_SOURCE
 #include "timing.h"
 #include <linux/futex.h>
@@ -242,7 +242,8 @@ static void attach(void) {
 /* ---- all-reduces that know nothing but the work ---- */
 
 /* `chunk` 0: both address each other's buffers; each adds its half into both outputs, past the caches where these are too
- * small (`only_stores`: it stores there what it does not read). Else each copies its input in chunks into a ring that both see, and adds the other's chunk to its own. */
+ * small. Else each copies its input in chunks into a ring that both see, and adds the other's chunk to its own.
+ * `only_stores`: each stores something into its half of both outputs, past the caches. */
 struct reduce {
     size_t bytes, chunk, ring;
     bool only_stores;
@@ -258,8 +259,8 @@ static void direct(const struct reduce *work, int me) {
 #ifdef __SSE2__
     if (work->bytes >= 4 * MIB) {
         for (size_t i = first; i + 16 <= end; i += 16) {
-            __m128 sum[4] = {_mm_set1_ps(1), _mm_set1_ps(1), _mm_set1_ps(1), _mm_set1_ps(1)};
-            for (int k = 0; k < 4 && !work->only_stores; k++) sum[k] = _mm_add_ps(_mm_load_ps(a + i + 4 * k), _mm_load_ps(b + i + 4 * k));
+            __m128 sum[4];
+            for (int k = 0; k < 4; k++) sum[k] = _mm_add_ps(_mm_load_ps(a + i + 4 * k), _mm_load_ps(b + i + 4 * k));
             for (int k = 0; k < 4; k++) _mm_stream_ps(to + i + 4 * k, sum[k]);
             for (int k = 0; k < 4; k++) _mm_stream_ps(other + i + 4 * k, sum[k]);
         }
@@ -269,6 +270,20 @@ static void direct(const struct reduce *work, int me) {
 #endif
     add(to + first, a + first, b + first, end - first);
     add(other + first, a + first, b + first, end - first);
+}
+
+static void store(float *to, size_t count) {
+#ifdef __SSE2__
+    for (size_t i = 0; i + 4 <= count; i += 4) _mm_stream_ps(to + i, _mm_set1_ps(1));
+    _mm_sfence();
+#else
+    for (size_t i = 0; i < count; i++) to[i] = 1;
+#endif
+}
+
+static void stores(const struct reduce *work, int me) {
+    size_t half = work->bytes / sizeof(float) / 2;
+    for (int i = 0; i < 2; i++) store(work->out[i] + (me ? half : 0), half);
 }
 
 static void staged(const struct reduce *work, int me, unsigned *step) {
@@ -293,7 +308,8 @@ static void reduce(int me, void *context) {
             if (work->chunk) staged(work, me, &step);
             else {
                 meet(me, ++step);
-                direct(work, me);
+                if (work->only_stores) stores(work, me);
+                else direct(work, me);
                 meet(me, ++step);
             }
         }
@@ -324,24 +340,20 @@ static void references(void) {
     printf("\n");
 }
 
-/* Of what no cache holds. */
-static void bare(void) {
-    const size_t sizes[] = {64 * MIB, 256 * MIB};
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        struct reduce work = {.bytes = sizes[s]};
-        for (int i = 0; i < 2; i++) work.in[i] = buffer(sizes[s]), work.out[i] = buffer(sizes[s]);
-        both(reduce, &work, 0, 1);
-        printf("%zu\t%.2f", sizes[s], work.least * 1e6);
-        work.only_stores = true;
-        both(reduce, &work, 0, 1);
-        printf("\t%.2f\n", work.least * 1e6);
-        for (int i = 0; i < 2; i++) free(work.in[i]), free(work.out[i]);
-    }
+static void bare(size_t bytes) {
+    struct reduce work = {.bytes = bytes};
+    for (int i = 0; i < 2; i++) work.in[i] = buffer(bytes), work.out[i] = buffer(bytes);
+    both(reduce, &work, 0, 1);
+    printf("%zu\t%.2f", bytes, work.least * 1e6);
+    work.only_stores = true;
+    both(reduce, &work, 0, 1);
+    printf("\t%.2f\n", work.least * 1e6);
+    for (int i = 0; i < 2; i++) free(work.in[i]), free(work.out[i]);
 }
 
 int main(int count, char **words) {
     if (count > 1 && !strcmp(words[1], "bare")) {
-        bare();
+        for (int i = 2; i < count; i++) bare(strtoul(words[i], NULL, 10));
         return 0;
     }
     memory();

@@ -4,11 +4,11 @@
 //! which each of 12 to 19 meets one of 20 to 27; M. Lipp et al., "Take A Way", ASIA CCS 2020, section 3). Two addresses of the same place
 //! within a page and the same hash drive each other out, and those that are a multiple of 256 MiB apart always have the same. The kernel puts
 //! equally long mappings one below the other, and what ranks combine lies at the same place of each: of heaps of 256 MiB nothing else would be read.
-//! So each mapping begins on another huge page of 256 MiB than those before it.
+//! So each mapping begins on another huge page of 256 MiB than the 127 before it.
 
 use crate::sync::{AtomicU32, Ordering};
-use ccl_core::{Error, Result};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::{NonNull, null_mut};
 
@@ -39,21 +39,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The memfd has that many bytes; `what` is in it.
-    pub(super) fn new(fd: &OwnedFd, len: usize, what: &str) -> Result<Mapping> {
-        let fails = |e| {
-            let what = format!("mapping {len} bytes of {what}");
-            Error::system(what, e, "raise the address space limit (ulimit -v)")
-        };
+    /// The memfd has that many bytes. While it is mapped, it takes a period of address space more.
+    pub(super) fn new(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed) as usize;
         let place = count * STEP % (PERIOD / HUGE_PAGE) * HUGE_PAGE;
         // Room in which an address of that place has enough behind it: the two ends are given back below, whatever happens.
-        let pages = len.next_multiple_of(HUGE_PAGE);
+        let pages = len.next_multiple_of(rustix::param::page_size());
         let room = pages + PERIOD;
         // SAFETY: a new mapping at an address that the kernel picks.
         let start =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE) };
-        let start = start.map_err(fails)?;
+            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE) }?;
         let head = place.wrapping_sub(start.addr()) % PERIOD;
         let at = start.cast::<u8>().wrapping_add(head);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -61,15 +56,14 @@ impl Mapping {
         // SAFETY: inside the room just made, which belongs to nobody else.
         let mapped = unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, fd, 0) };
         let rest = if mapped.is_ok() { pages } else { 0 };
-        // SAFETY: the ends of the room, outside of the new mapping; `head` is less than the period, and both are whole pages.
+        // SAFETY: the ends of the room, outside of the new mapping; all are whole pages, and `head` is less than the period.
         unsafe {
             if head > 0 {
                 let _ = rustix::mm::munmap(start, head);
             }
             let _ = rustix::mm::munmap(at.wrapping_add(rest).cast(), room - head - rest);
         }
-        let base = NonNull::new(mapped.map_err(fails)?.cast())
-            .expect("the kernel maps nothing at address 0 unasked");
+        let base = NonNull::new(mapped?.cast()).expect("the kernel maps nothing at address 0 unasked");
         Ok(Mapping { base, len })
     }
 
@@ -107,8 +101,7 @@ mod tests {
         let len = 3 * 4096 - 5;
         rustix::fs::ftruncate(&fd, len as u64).expect("as long");
         // Other tests map meanwhile: a period has more huge pages than these are.
-        let mappings: Vec<Mapping> =
-            (0..24).map(|_| Mapping::new(&fd, len, "a test").expect("mapped")).collect();
+        let mappings: Vec<Mapping> = (0..24).map(|_| Mapping::new(&fd, len).expect("mapped")).collect();
         let bases: Vec<usize> = mappings.iter().map(|mapping| mapping.base().as_ptr().addr()).collect();
         assert!(bases.iter().all(|base| base.is_multiple_of(HUGE_PAGE)));
         let hashes: BTreeSet<usize> = bases.iter().copied().map(hash).collect();

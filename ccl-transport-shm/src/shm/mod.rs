@@ -1,6 +1,6 @@
 //! Mapped memory: the only part of this crate, besides [`sys`](crate::sys), with unsafe code.
 //!
-//! [`Segment`] owns a mapping and knows what lies where in it; [`Outgoing`] and [`Incoming`] are the
+//! [`Mapping`](mapping::Mapping) decides where memory is mapped; [`Segment`] owns one and knows what lies where in it; [`Outgoing`] and [`Incoming`] are the
 //! two ends of a link over it, and turn the ring's entries, slots and lent memory into pieces; [`Region`] is memory
 //! of the user, and [`Loan`] what a borrower keeps of it. What makes them sound:
 //! every address is computed from checked offsets inside a mapping that the end keeps alive; shared

@@ -183,7 +183,7 @@ impl Region {
             let what = format!("ftruncate of shared memory to {len} bytes");
             Error::system(what, e, "free memory, or raise the file size limit (ulimit -f)")
         })?;
-        let mapping = Mapping::new(&fd, len, "shared memory")?;
+        let mapping = mapped(&fd, len)?;
         // SAFETY: a new mapping, whose bytes the advice does not change. Memory without huge pages is as good, only slower.
         let _ = unsafe { rustix::mm::madvise(mapping.base().as_ptr().cast(), len, Advice::LinuxHugepage) };
         // A peer cannot take memory away under a reader, which would be a SIGBUS.
@@ -239,6 +239,14 @@ impl Region {
     }
 }
 
+/// A region of this process, or a peer's.
+fn mapped(fd: &OwnedFd, len: usize) -> Result<Mapping> {
+    Mapping::new(fd, len).map_err(|e| {
+        let what = format!("mapping {len} bytes of shared memory");
+        Error::system(what, e, "raise the address space limit (ulimit -v)")
+    })
+}
+
 /// What a borrower keeps of lent memory.
 #[derive(Debug)]
 pub(crate) struct Loan {
@@ -266,7 +274,7 @@ impl Loan {
         let bytes = rustix::fs::fstat(fd).map_err(|e| format!("fstat of lent memory: {e}"))?.st_size;
         let len = usize::try_from(bytes).ok().filter(|len| *len > 0 && seals.contains(SealFlags::SHRINK));
         let len = len.ok_or_else(|| format!("it lent {bytes} bytes of memory that it can take away"))?;
-        let mapping = Mapping::new(fd, len, "a peer's memory").map_err(|e| e.to_string())?;
+        let mapping = mapped(fd, len).map_err(|e| e.to_string())?;
         Ok(Loan { number, memory: Borrowed::There(mapping) })
     }
 

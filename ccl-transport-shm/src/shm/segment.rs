@@ -175,7 +175,10 @@ impl Segment {
     }
 
     fn map(id: u128, fd: OwnedFd, geometry: Geometry) -> Result<Segment> {
-        let mapping = Mapping::new(&fd, geometry.bytes(), "the links' memory")?;
+        let mapping = Mapping::new(&fd, geometry.bytes()).map_err(|e| {
+            let what = format!("mapping {} bytes of the links' memory", geometry.bytes());
+            Error::system(what, e, "raise the address space limit (ulimit -v), or lower slot size or credits")
+        })?;
         Ok(Segment { id, fd, mapping, geometry })
     }
 
